@@ -19,6 +19,8 @@
 -- in the reply, "." for a place that was not in any call yet. So a batch whose answer was lost is sent again and charges
 -- nothing twice, also when a part of it is sent at a time.
 --
+-- A charge or refund that another algorithm's value meets is dropped: the limit began anew, or is about to.
+--
 -- A charge counts in tokens like all consumption, and leaves a bucket stored by the faster of the two limits. It counts
 -- beyond the burst: what is cut off would be admitted twice. After an outage for all nodes, the first debts find a bucket
 -- full, and the others find the charge of the first: the note tells them that all of them are paid by what flowed in.

@@ -13,10 +13,11 @@
 --
 -- The smallest number of units that any key has room for is charged to every key.
 --
+-- A key that another algorithm wrote counts as absent: the limit begins anew.
+--
 -- Never: reads a caller's clock for the arithmetic, writes on a denial (except once: for a bucket whose limit is faster
--- than the one it is stored by, for a window that was longer, where the algorithm changed, or because the clock stepped
--- back), forgets consumption by another version of a limit, leaves a key without expiry, leaves the integers below
--- 2^53, or puts a key into an error.
+-- than the one it is stored by, for a window that was longer, or because the clock stepped back), forgets consumption by
+-- another version of a limit, leaves a key without expiry, leaves the integers below 2^53, or puts a key into an error.
 
 -- Redis before 7 can be configured to replicate scripts by their text, which a script that reads the time must opt out
 -- of.

@@ -1,20 +1,108 @@
--- Tokens that flow back one by one.
+-- Tokens that flow back one by one. Put behind values.lua. token_bucket.rs and the files below it have the same
+-- arithmetic.
 --
 -- ARGV   emission E, capacity C, ticks per microsecond D, reserve R.
 --        A tick is 1/D microseconds, a token takes E ticks to come back, an empty bucket C ticks to fill, of which R
 --        are not to be used (see `TokenBucket::leased`). R < C < 2^52.
+-- Value  "tat:frac:E:D:M": the bucket is full again at tat microseconds plus frac ticks; when it was written, M ticks
+--        were missing.
 --
--- conversion.lua, which is put before this, is for limits that change. Consumption beyond the capacity, by a larger
--- version of the limit, leaves nothing to grant; the times in the reply are those in which it flows off as the bucket
--- is stored. A refund never returns ticks that flowed in since they were charged: the bucket may have been full before
--- and had no room for them. A bucket that is stored by another limit gets no refund, since less may be left of the
--- charge there. (A bucket that was stored so for a moment, and no longer is, looks like any other.)
+-- A limit changes while buckets exist, and for a while, or with plans for good, nodes ask for the same bucket by
+-- different versions of it. Admitted in any time t is at most the largest burst + the largest rate * t of these
+-- versions, because:
+-- - Consumed tokens count. They flow off at the rate that the bucket is stored by, which is that of a version; nothing
+--   else lowers them. Conversion keeps them, rounded up, whatever the burst of the limit that reads them.
+-- - A grant is given only where they and its cost fit its version's burst. So after a grant they are at most the
+--   largest burst, and what was granted since they were x is at most the largest burst - x + what flowed off.
+-- No client is locked out, because a bucket is stored by the version that granted last, or else by the fastest that
+-- asked since: a larger consumption flows off in the time that the old limit would have taken, or that the new rate
+-- takes for it, whichever is shorter. Consumption beyond the capacity, by a larger version of the limit, leaves nothing
+-- to grant; the times in the reply are those in which it flows off as the bucket is stored.
+--
+-- A refund never returns ticks that flowed in since they were charged: the bucket may have been full before and had no
+-- room for them. A bucket that is stored by another version gets no refund, since less may be left of the charge there.
+-- (A bucket that was stored so for a moment, and no longer is, looks like any other.)
+--
+-- M shows that a clock stepped back: no time passes for the bucket until the clock is where it was, or it is written
+-- again.
+
+-- floor(a * b / c) for a < c <= 2^52, and whether something is left, without leaving 2^53: long multiplication.
+local function scale(a, b, c)
+  local quotient, rest, bit = 0, 0, 1
+  while bit * 2 <= b do bit = bit * 2 end
+  while bit >= 1 do
+    quotient, rest = quotient * 2, rest * 2
+    if rest >= c then quotient, rest = quotient + 1, rest - c end
+    if b >= bit then
+      b, rest = b - bit, rest + a
+      if rest >= c then quotient, rest = quotient + 1, rest - c end
+    end
+    bit = bit / 2
+  end
+  return quotient, rest > 0
+end
+
+-- The same tokens in ticks of another emission, rounded up or down; at most MAX_TICKS.
+local function convert(backlog, old_emission, emission, up)
+  local whole = math.floor(backlog / old_emission)
+  if whole * emission >= MAX_TICKS then return MAX_TICKS end
+  local part, more = scale(backlog - whole * old_emission, emission, old_emission)
+  if up and more then part = part + 1 end
+  return math.min(MAX_TICKS, whole * emission + part)
+end
+
+-- Whether tokens come back sooner by the first limit: E / D < e / d, without leaving 2^53.
+local function is_faster(emission, ticks, old_emission, old_ticks)
+  local whole, old_whole = math.floor(emission / ticks), math.floor(old_emission / old_ticks)
+  if whole ~= old_whole then return whole < old_whole end
+  return (emission - whole * ticks) * old_ticks < (old_emission - old_whole * old_ticks) * ticks
+end
+
+-- A bucket as it is stored: the ticks that it lacks, the E and D that they count by, and whether the clock stepped back
+-- since. A full one has no E and D. False: the key holds the value of another algorithm. Nil: a foreign one.
+local function read_bucket(key, now)
+  local value = get(key)
+  if not value then return 0 end
+  local tat, frac, emission, ticks, most = string.match(value, BUCKET)
+  if not tat then
+    if is_of_another(value) then return false end
+    return nil
+  end
+  tat, frac, emission, ticks, most = tonumber(tat), tonumber(frac), tonumber(emission), tonumber(ticks), tonumber(most)
+  if emission < 1 or emission > MAX_TICKS or ticks < 1 or frac >= ticks or most > MAX_TICKS then return nil end
+  local left = math.max(0, (tat - now) * ticks + frac)
+  return math.min(left, most), emission, ticks, left > most
+end
+
+-- A bucket as the limit of E and D reads it: the missing ticks of that limit, which may be more than its capacity; the
+-- ticks to store if nothing is granted, with the E and D of those; and whether that differs from what is stored. False
+-- and nil as of read_bucket.
+local function read_as(key, now, emission, ticks)
+  local stored, old_emission, old_ticks, stepped = read_bucket(key, now)
+  if not stored then return stored end
+  local is_own = old_emission == emission and old_ticks == ticks
+  if stored == 0 or is_own then return stored, stored, emission, ticks, stepped end
+  local own = convert(stored, old_emission, emission, true)
+  if own < MAX_TICKS and is_faster(emission, ticks, old_emission, old_ticks) then
+    return own, own, emission, ticks, true
+  end
+  return own, stored, old_emission, old_ticks, stepped
+end
+
+local function write(key, now, backlog, emission, ticks)
+  local whole = math.floor(backlog / ticks)
+  local frac = backlog - whole * ticks
+  local value = string.format('%.0f:%.0f:%.0f:%.0f:%.0f', now + whole, frac, emission, ticks, backlog)
+  -- One millisecond more than the time to full: Redis expires by a clock it read before this script read TIME.
+  redis.call('SET', key, value, 'PX', string.format('%.0f', math.ceil(backlog / (ticks * 1000)) + 1))
+end
 
 algorithms.b = {
   open = function(key, now, arg, charge)
     local emission, capacity, ticks = tonumber(ARGV[arg]), tonumber(ARGV[arg + 1]), tonumber(ARGV[arg + 2])
     local backlog, stored, stored_emission, stored_ticks, changed = read_as(key, now, emission, ticks)
-    if not backlog then return nil end
+    if backlog == nil then return nil end
+    if backlog == false then backlog, stored, stored_emission, stored_ticks = 0, 0, emission, ticks end
     local usable = capacity - tonumber(ARGV[arg + 3])
     local state = { backlog, stored, stored_emission, stored_ticks, changed, emission, ticks, charge, usable }
     return state, math.floor(math.max(0, usable - backlog) / charge)
@@ -39,7 +127,8 @@ algorithms.b = {
   adjust = function(key, now, arg, charge, _, refund, taken_at, paid_us)
     local emission, ticks = tonumber(ARGV[arg]), tonumber(ARGV[arg + 2])
     local backlog, before, stored_emission, stored_ticks, changed = read_as(key, now, emission, ticks)
-    if not backlog then return nil end
+    if backlog == nil then return nil end
+    if backlog == false then return true end
     local after = before
     if stored_emission ~= emission or stored_ticks ~= ticks then
       charge = convert(charge, emission, stored_emission, true)
@@ -60,9 +149,9 @@ algorithms.b = {
   -- in the ticks that the bucket is stored by, whatever the limit is now: the tokens consumed are the same in both, so
   -- no conversion is needed, and none that is made later is taken twice.
   grant = function(key, now, arg, tokens)
-    local emission, capacity, ticks = tonumber(ARGV[arg]), tonumber(ARGV[arg + 1]), tonumber(ARGV[arg + 2])
-    local before, stored_emission, stored_ticks = read(key, now, emission, ticks)
-    if not before then return nil end
+    local emission, capacity = tonumber(ARGV[arg]), tonumber(ARGV[arg + 1])
+    local before, stored_emission, stored_ticks = read_bucket(key, now)
+    if before == nil then return nil end
     if not stored_emission then return {}, {} end
     local states = { before, stored_emission, stored_ticks }
     if tokens == 0 then return states, states end

@@ -1,11 +1,11 @@
--- The common part of fixed and sliding windows: put before their scripts and behind values.lua, which says how a window
--- is stored. They differ in when a token that is taken now expires, and so comes back. window.rs has the same
--- arithmetic.
+-- The common part of fixed and sliding windows: put before their scripts and behind values.lua. They differ in when a
+-- token that is taken now expires, and so comes back. window.rs has the same arithmetic.
+--
+-- Value  "until=tokens,until=tokens": tokens and when they expire, in microseconds, in the order in which they do.
 --
 -- A limit changes while windows exist: tokens that are out stay out until they expire, but no longer than one that is
 -- taken now, so neither an earlier, longer window nor a clock that stepped back locks a client out. Where the clock may
--- have stepped back from the next window, and tokens of that are out, it goes on. A window that was a token bucket has
--- all that the bucket lacks out until then.
+-- have stepped back from the next window, and tokens of that are out, it goes on.
 
 -- Entries at most; beyond, the two that expire first become one.
 local MAX_ENTRIES = 128
@@ -29,18 +29,21 @@ local function add(untils, tokens, till, count)
 end
 
 -- The window at this key: tokens that are out, until when, and how many; whether that differs from what is stored; and
--- when a token that is taken now expires. Nil when the key holds something else. `next_expiry`: the end of the next
--- window, if the clock may have been there and stepped back.
+-- when a token that is taken now expires. False: the key holds the value of another algorithm. Nil: a foreign one.
+-- `next_expiry`: the end of the next window, if the clock may have been there and stepped back.
 local function read_entries(key, now, expires_at, next_expiry)
   local value = get(key)
   if not value then return 0, {}, {}, false, expires_at end
-  local used, untils, tokens = read_window(value, now)
-  if not used then
-    local missing, emission = read_bucket(value, now)
-    if not missing then return nil end
-    used, untils, tokens = math.ceil(missing / emission), {}, {}
-    add(untils, tokens, expires_at, used)
-    return used, untils, tokens, true, expires_at
+  if not string.match(value, WINDOW) then
+    if is_of_another(value) then return false end
+    return nil
+  end
+  local used, untils, tokens = 0, {}, {}
+  for till, count in string.gmatch(value, '(%d+)=(%d+)') do
+    till, count = tonumber(till), tonumber(count)
+    if till > now then
+      used, untils[#untils + 1], tokens[#tokens + 1] = used + count, till, count
+    end
   end
   local last = untils[#untils]
   if last and last > expires_at and last <= next_expiry then expires_at = last end
@@ -86,7 +89,8 @@ local function window_by(expiry_at)
       local expires_at, next_expiry, step_back = expiry_at(now, arg)
       if not expires_at then return false end
       local used, untils, tokens, changed, expiry = read_entries(key, now, expires_at, next_expiry)
-      if not used then return nil end
+      if used == nil then return nil end
+      if used == false then used, untils, tokens, expiry = 0, {}, {}, expires_at end
       local quota = tonumber(ARGV[arg])
       local state = { used, untils, tokens, expiry, quota, cost, changed, step_back }
       return state, math.floor(math.max(0, quota - used) / cost)
@@ -114,7 +118,8 @@ local function window_by(expiry_at)
       local expires_at, next_expiry, step_back = expiry_at(now, arg)
       if not expires_at then return false end
       local used, untils, tokens, changed, expiry = read_entries(key, now, expires_at, next_expiry)
-      if not used then return nil end
+      if used == nil then return nil end
+      if used == false then return true end
       local before, from = used, expiry_at(taken_at, arg)
       for i, till in ipairs(untils) do
         if refund > 0 and taken_at <= now and till == from then
@@ -142,7 +147,8 @@ local function window_by(expiry_at)
       local expires_at, next_expiry, step_back = expiry_at(now, arg)
       if not expires_at then return false end
       local used, untils, tokens = read_entries(key, now, expires_at, next_expiry)
-      if not used then return nil end
+      if used == nil then return nil end
+      if used == false then return {}, {} end
       local function state()
         local list = {}
         for i, till in ipairs(untils) do list[2 * i - 1], list[2 * i] = till - now, tokens[i] end

@@ -1,7 +1,7 @@
 //! Reloads the configuration file, and newer policies: builds a new gateway of both and swaps it
 //! in, or changes nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -272,6 +272,7 @@ impl Reloader {
                 "the files of {files} have changed: those of the start stay in use until a restart"
             );
         }
+        warn_of_new_algorithms(&self.config, &loaded.config);
         let access_log = assemble::access_log(&loaded.config, self.access_log.as_ref())?;
         let before = self.gateway.load_full();
         let tls = self.tls.prepare(&loaded.config)?;
@@ -308,6 +309,28 @@ impl PolicyNews {
         Self {
             newest: policies.newest.subscribe(),
             candidates: policies.candidates.subscribe(),
+        }
+    }
+}
+
+/// Logs the limits whose buckets begin anew, because they count by another algorithm.
+fn warn_of_new_algorithms(old: &Config, new: &Config) {
+    let old_limits: HashMap<_, _> = old
+        .limits
+        .iter()
+        .map(|limit| (&limit.name, limit.algorithm.kind()))
+        .collect();
+    for limit in &new.limits {
+        let kind = limit.algorithm.kind();
+        if let Some(old_kind) = old_limits.get(&limit.name)
+            && !old_kind.keeps_buckets(&kind)
+        {
+            tracing::warn!(
+                limit = %limit.name,
+                before = old_kind.name(),
+                now = kind.name(),
+                "the limit has another algorithm: its buckets begin anew"
+            );
         }
     }
 }

@@ -156,7 +156,8 @@ async fn enter(node: &Limiter, checks: &Checks) -> Option<Decision> {
 #[tokio::test]
 async fn requests_of_all_nodes_share_one_limit_until_they_end() {
     let store = SharedStore::memory();
-    let (one, two) = (node(&store, 2), node(&store, 2));
+    let one = node(&store, 2);
+    let two = node(&store, 2);
     let checks = permits("k", 3);
     let mut inside = vec![
         enter(&one, &checks).await.unwrap(),
@@ -193,7 +194,8 @@ async fn requests_of_all_nodes_share_one_limit_until_they_end() {
 #[tokio::test]
 async fn a_permit_released_on_the_same_node_is_free_at_once() {
     let store = SharedStore::memory();
-    let (one, checks) = (node(&store, 1), permits("k", 1));
+    let one = node(&store, 1);
+    let checks = permits("k", 1);
     let mut inside = enter(&one, &checks).await;
     for _ in 0..100 {
         assert!(enter(&one, &checks).await.is_none());
@@ -206,8 +208,11 @@ async fn a_permit_released_on_the_same_node_is_free_at_once() {
 #[tokio::test]
 async fn a_busy_key_claims_permits_in_few_calls() {
     let store = SharedStore::memory();
-    let (one, checks) = (node(&store, 1), permits("k", 50));
-    let (mut inside, mut entered, mut denied) = (Vec::new(), 0, 0);
+    let one = node(&store, 1);
+    let checks = permits("k", 50);
+    let mut inside = Vec::new();
+    let mut entered = 0;
+    let mut denied = 0;
     for turn in 0..5_000 {
         match enter(&one, &checks).await {
             Some(request) => {
@@ -234,7 +239,8 @@ async fn a_busy_key_claims_permits_in_few_calls() {
 #[tokio::test(start_paused = true)]
 async fn idle_permits_are_given_back_and_their_keys_forgotten() {
     let store = SharedStore::memory();
-    let (one, two) = (node(&store, 2), node(&store, 2));
+    let one = node(&store, 2);
+    let two = node(&store, 2);
     for n in 0..200 {
         drop(enter(&one, &permits(&n.to_string(), 1)).await);
     }
@@ -262,27 +268,24 @@ async fn idle_permits_are_given_back_and_their_keys_forgotten() {
 async fn permits_of_many_keys_are_renewed_in_time_by_a_slow_store() {
     const KEYS: usize = 10_000;
     let store = SharedStore::memory();
-    let (one, all) = (
-        node(&store, 1),
-        (0..KEYS)
-            .map(|key| permits(&key.to_string(), 1))
-            .collect::<Vec<_>>(),
-    );
+    let one = node(&store, 1);
+    let all = (0..KEYS)
+        .map(|key| permits(&key.to_string(), 1))
+        .collect::<Vec<_>>();
     let inside = join_all(all.iter().map(|checks| enter(&one, checks))).await;
     assert_eq!(inside.iter().flatten().count(), KEYS);
     store.slow.store(40, Ordering::Relaxed);
-    let nothing = |key: usize| PermitClaim {
-        key: Key::from(&*key.to_string()),
-        most: 1,
-        node: 0,
-        claim: PermitRequest::default(),
-    };
     for round in 0..100 {
         tokio::time::sleep(Duration::from_millis(100)).await;
         let some: Vec<PermitClaim> = (0..KEYS)
             .skip(round % 50)
             .step_by(50)
-            .map(nothing)
+            .map(|key: usize| PermitClaim {
+                key: Key::from(&*key.to_string()),
+                most: 1,
+                node: 0,
+                claim: PermitRequest::default(),
+            })
             .collect();
         let held = store.store.claim(&some).await.unwrap();
         assert_eq!(
@@ -299,7 +302,8 @@ async fn permits_of_a_dead_node_come_back_within_seconds() {
     let store = SharedStore::of(Arc::new(connected(&server.spec()).await));
     let checks = permits("k", 2);
     let dying = std::thread::spawn({
-        let (spec, checks) = (server.spec(), checks.clone());
+        let spec = server.spec();
+        let checks = checks.clone();
         move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -329,7 +333,8 @@ async fn permits_of_a_dead_node_come_back_within_seconds() {
 async fn permits_and_tokens_are_taken_all_or_nothing() {
     let store = SharedStore::memory();
     let one = node(&store, 1);
-    let (permit, bucket) = (permits("s", 2), charge("b", shape(3, HOUR, 3), 1));
+    let permit = permits("s", 2);
+    let bucket = charge("b", shape(3, HOUR, 3), 1);
     let both = Checks {
         permits: permit.permits.clone(),
         ..Checks::from(bucket.clone())
@@ -376,7 +381,8 @@ async fn permits_and_tokens_are_taken_all_or_nothing() {
 #[tokio::test]
 async fn a_node_admits_its_share_during_an_outage_and_reports_it_after() {
     let store = SharedStore::memory();
-    let (one, two) = (node(&store, 2), node(&store, 2));
+    let one = node(&store, 2);
+    let two = node(&store, 2);
     let checks = permits("k", 4);
     let mut inside = vec![enter(&one, &checks).await.unwrap()];
     store.away.store(true, Ordering::Relaxed);
@@ -418,11 +424,13 @@ async fn a_node_admits_its_share_during_an_outage_and_reports_it_after() {
 #[tokio::test(start_paused = true)]
 async fn requests_on_a_full_key_wait_for_one_claim_of_a_slow_store() {
     let store = SharedStore::memory();
-    let (one, two) = (node(&store, 2), node(&store, 2));
+    let one = node(&store, 2);
+    let two = node(&store, 2);
     let checks = permits("k", 1);
     let _inside = enter(&one, &checks).await.unwrap();
     store.slow.store(100, Ordering::Relaxed);
-    let (started, claims) = (clock::now(), store.claims.load(Ordering::Relaxed));
+    let started = clock::now();
+    let claims = store.claims.load(Ordering::Relaxed);
     let denied = join_all((0..5).map(|_| enter(&two, &checks))).await;
     assert!(denied.iter().all(Option::is_none));
     assert_eq!(
@@ -464,7 +472,8 @@ async fn permits_taken_during_an_outage_are_reported_without_another_request() {
 #[tokio::test(start_paused = true)]
 async fn a_limit_in_node_scope_asks_no_store() {
     let store = SharedStore::memory();
-    let (one, two) = (node(&store, 2), node(&store, 2));
+    let one = node(&store, 2);
+    let two = node(&store, 2);
     let checks = permit("k", ConcurrencyLimit::new(2, Scope::Node), OnOutage::Local);
     let inside = join_all([
         enter(&one, &checks),
@@ -505,7 +514,8 @@ async fn a_limit_in_node_scope_asks_no_store() {
 #[tokio::test]
 async fn a_request_dropped_while_waiting_keeps_no_permit() {
     let store = SharedStore::memory();
-    let (one, checks) = (node(&store, 1), permits("k", 2));
+    let one = node(&store, 1);
+    let checks = permits("k", 2);
     for _ in 0..50 {
         let mut waiting = Box::pin(one.decide(&checks).wait());
         let _ = futures_util::poll!(&mut waiting);
@@ -522,10 +532,13 @@ async fn a_request_dropped_while_waiting_keeps_no_permit() {
 async fn never_more_than_max_in_flight_on_all_nodes_together() {
     const MOST: i64 = 7;
     let store = SharedStore::memory();
-    let (inside, entered) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicUsize::new(0)));
+    let inside = Arc::new(AtomicI64::new(0));
+    let entered = Arc::new(AtomicUsize::new(0));
     let nodes: Vec<Limiter> = (0..4).map(|_| node(&store, 4)).collect();
     let clients = (0..40).map(|client| {
-        let (node, inside, entered) = (nodes[client % 4].clone(), inside.clone(), entered.clone());
+        let node = nodes[client % 4].clone();
+        let inside = inside.clone();
+        let entered = entered.clone();
         tokio::spawn(async move {
             for turn in 0..150 {
                 let Some(decision) = enter(&node, &permits("k", MOST as u64)).await else {

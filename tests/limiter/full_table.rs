@@ -12,11 +12,9 @@ use tollgate_test_support::{HOUR, SECOND, charge, shape};
 
 #[test]
 fn a_table_full_of_one_limits_keys_denies_no_newcomer_of_another() {
-    let (memory, flood, login) = (
-        MemoryStore::new(4_000),
-        shape(5, 24 * HOUR, 5),
-        shape(10, SECOND, 10),
-    );
+    let memory = MemoryStore::new(4_000);
+    let flood = shape(5, 24 * HOUR, 5);
+    let login = shape(10, SECOND, 10);
     let daily = Window::sliding(5, 24 * HOUR).unwrap();
     let attack = |from: u32, now: u64| {
         for n in from..from + 5_000 {
@@ -57,12 +55,14 @@ fn a_table_full_of_one_limits_keys_denies_no_newcomer_of_another() {
 proptest! {
     #[test]
     fn limits_that_share_a_tiny_table_are_exact_for_every_key(room in 1_usize..60, seed in any::<u64>()) {
-        let (memory, mut random) = (MemoryStore::new(room), fastrand::Rng::with_seed(seed));
+        let memory = MemoryStore::new(room);
+        let mut random = fastrand::Rng::with_seed(seed);
         let mut admitted: HashMap<Key, Vec<(u64, u64)>> = HashMap::new();
         let mut now = 0;
         for _ in 0..1_000 {
             now += random.u64(0..20_000);
-            let (key, units) = (random.u32(0..30), random.u32(1..6));
+            let key = random.u32(0..30);
+            let units = random.u32(1..6);
             let bucket = if random.bool() {
                 charge(&format!("a:{key}"), shape(10, SECOND, 5), 1)
             } else {

@@ -263,7 +263,8 @@ async fn holds(what: &str, workers: Vec<Limiter>, uses: &[LimitUse]) {
         .collect();
     fastrand::seed(1);
     let clients = (0..CLIENTS).map(|client| {
-        let (workers, seed) = (&*workers, client as u64);
+        let workers = &*workers;
+        let seed = client as u64;
         async move {
             match client % 4 {
                 0 => come_back(workers, client, 20).await,
@@ -424,7 +425,8 @@ async fn the_last_request_that_passes_tells_the_same_wait_as_the_first_that_is_d
                 assert!(ask(&service, 1).await.passed);
                 sleep(Duration::from_secs(pause)).await;
             }
-            let (last, denied) = (ask(&service, 1).await, ask(&service, 1).await);
+            let last = ask(&service, 1).await;
+            let denied = ask(&service, 1).await;
             assert!(last.passed && !denied.passed, "{last:?} {denied:?}");
             let (left, wait) = last.left[0];
             assert_eq!(

@@ -75,7 +75,8 @@ fn full_in(reset_after_us: u64) -> Level {
 #[test]
 fn ten_times_more_keys_than_room_stay_bounded_and_within_their_limits() {
     const ROOM: usize = 200;
-    let (memory, limit) = (MemoryStore::new(ROOM), shape(10, SECOND, 5));
+    let memory = MemoryStore::new(ROOM);
+    let limit = shape(10, SECOND, 5);
     let mut random = fastrand::Rng::with_seed(7);
     let mut keys: HashMap<u32, Admitted> = HashMap::new();
     let mut now = 0;
@@ -101,11 +102,9 @@ fn ten_times_more_keys_than_room_stay_bounded_and_within_their_limits() {
 
 #[test]
 fn forgetting_a_slow_limits_bucket_does_not_lock_other_keys_out() {
-    let (memory, slow, quick) = (
-        MemoryStore::new(64),
-        shape(1, 24 * HOUR, 1),
-        shape(10, SECOND, 10),
-    );
+    let memory = MemoryStore::new(64);
+    let slow = shape(1, 24 * HOUR, 1);
+    let quick = shape(10, SECOND, 10);
     for n in 0..1_000 {
         memory.take_at(&[charge(&format!("slow{n}"), slow, 1)], 1, n, Share::WHOLE);
     }
@@ -138,7 +137,8 @@ fn forgetting_a_slow_limits_bucket_does_not_lock_other_keys_out() {
 
 #[test]
 fn full_buckets_are_swept_and_others_kept() {
-    let (memory, limit) = (MemoryStore::new(10_000), shape(1, SECOND, 5));
+    let memory = MemoryStore::new(10_000);
+    let limit = shape(1, SECOND, 5);
     for n in 0..5_000 {
         memory.observe(&charge(&format!("k{n}"), limit, 1), &full_in(n * 1_000), 0);
     }
@@ -156,7 +156,8 @@ fn full_buckets_are_swept_and_others_kept() {
 
 #[test]
 fn requests_on_the_same_buckets_in_any_order_neither_deadlock_nor_exceed() {
-    let (memory, limit) = (Arc::new(MemoryStore::new(1_000)), shape(1, HOUR, 500));
+    let memory = Arc::new(MemoryStore::new(1_000));
+    let limit = shape(1, HOUR, 500);
     let keys = ["a", "b", "c", "d", "e", "f"];
     let workers: Vec<_> = (0..4_u64)
         .map(|seed| {
@@ -194,10 +195,8 @@ fn requests_on_the_same_buckets_in_any_order_neither_deadlock_nor_exceed() {
 
 #[test]
 fn a_worker_that_comes_late_neither_refills_a_bucket_nor_is_let_through() {
-    let (memory, request) = (
-        MemoryStore::new(100),
-        [charge("k", shape(1_000, SECOND, 10), 1)],
-    );
+    let memory = MemoryStore::new(100);
+    let request = [charge("k", shape(1_000, SECOND, 10), 1)];
     let take = |units, now_us| memory.take_at(&request, units, now_us, Share::WHOLE).units;
     assert_eq!(
         (take(100, 20_000), take(1, 15_000), take(100, 20_000)),
@@ -223,13 +222,12 @@ fn a_worker_that_comes_late_neither_refills_a_bucket_nor_is_let_through() {
 /// they have the lock.
 #[test]
 fn workers_that_come_late_by_random_times_stay_within_the_limits() {
-    let (memory, wide, narrow) = (
-        MemoryStore::new(3),
-        shape(1_000, SECOND, 30),
-        shape(500, SECOND, 10),
-    );
+    let memory = MemoryStore::new(3);
+    let wide = shape(1_000, SECOND, 30);
+    let narrow = shape(500, SECOND, 10);
     let mut random = fastrand::Rng::with_seed(3);
-    let (mut now, mut passed) = (0, [Admitted::default(), Admitted::default()]);
+    let mut now = 0;
+    let mut passed = [Admitted::default(), Admitted::default()];
     for _ in 0..30_000 {
         now += random.u64(0..300);
         let read_us = now - random.u64(0..=now.min(20_000));
@@ -279,11 +277,9 @@ fn workers_that_come_late_by_random_times_stay_within_the_limits() {
 
 #[test]
 fn halving_a_burst_and_restoring_it_grants_nothing_twice() {
-    let (memory, whole, half) = (
-        MemoryStore::new(100),
-        shape(10, HOUR, 200),
-        shape(10, HOUR, 100),
-    );
+    let memory = MemoryStore::new(100);
+    let whole = shape(10, HOUR, 200);
+    let half = shape(10, HOUR, 100);
     let take = |limit| memory.take_at(&[charge("k", limit, 1)], 1_000, 0, Share::WHOLE);
     assert_eq!(take(whole).units, 200);
     for _ in 0..3 {
@@ -304,7 +300,8 @@ fn versions_of_a_limit_in_turns_admit_no_more_than_the_largest_burst_and_the_lar
             .iter()
             .map(|(rate, burst)| shape(*rate, SECOND, *burst))
             .collect();
-        let (mut passed, mut now) = (Admitted::default(), 0);
+        let mut passed = Admitted::default();
+        let mut now = 0;
         let usual = random.u64(1..100_000);
         let mut ask_by = |version: usize, units, now| {
             let grant = memory.take_at(
@@ -332,10 +329,8 @@ fn versions_of_a_limit_in_turns_admit_no_more_than_the_largest_burst_and_the_lar
         // long.
         let version = random.usize(..3);
         let wait = ask_by(version, 1, now).levels[0].retry_after_us;
-        let (old_burst, rate) = (
-            rates[last_granted].1,
-            rates[version].0.max(rates[last_granted].0),
-        );
+        let old_burst = rates[last_granted].1;
+        let rate = rates[version].0.max(rates[last_granted].0);
         assert!(
             wait <= (old_burst * SECOND).div_ceil(rate),
             "{wait} us by {version} of {rates:?}, after {last_granted}"
@@ -449,7 +444,8 @@ fn a_limit_too_small_to_share_belongs_to_one_node() {
 
 #[test]
 fn a_changed_share_keeps_the_time_to_full_and_a_changed_limit_the_tokens() {
-    let (memory, limit) = (MemoryStore::new(100), shape(10, SECOND, 40));
+    let memory = MemoryStore::new(100);
+    let limit = shape(10, SECOND, 40);
     let level = |limit, share| memory.take_at(&[charge("k", limit, 1)], 0, 0, share).levels[0];
     memory.observe(&charge("k", limit, 1), &full_in(SECOND), 0);
     assert_eq!(
@@ -479,7 +475,8 @@ fn a_changed_share_keeps_the_time_to_full_and_a_changed_limit_the_tokens() {
 
 #[test]
 fn noting_a_level_never_gives_tokens_back() {
-    let (memory, request) = (MemoryStore::new(100), charge("k", shape(1, HOUR, 10), 1));
+    let memory = MemoryStore::new(100);
+    let request = charge("k", shape(1, HOUR, 10), 1);
     memory.take_at(std::slice::from_ref(&request), 9, 0, Share::WHOLE);
     memory.observe(&request, &full_in(0), 0);
     assert_eq!(memory.take_at(&[request], 5, 0, Share::WHOLE).units, 1);
@@ -693,16 +690,15 @@ async fn the_breaker_moves_once_per_change_however_many_fail_and_closes_when_all
         said(r#"tollgate_store_breaker_transitions_total{to="open"} 1"#)
             && said("tollgate_store_up 0")
     );
-    let (good, bad) = (
-        Arc::new(FakeStore::default()),
-        Arc::new(FakeStore::default()),
-    );
+    let good = Arc::new(FakeStore::default());
+    let bad = Arc::new(FakeStore::default());
     bad.failing.store(true, Ordering::Relaxed);
     let stores: Vec<Arc<dyn Store>> = vec![good.clone(), bad.clone()];
     let control = tokio::spawn(run_control(state.clone(), stores.clone()));
-    let failing = || async { bad.asked.load(Ordering::Relaxed) > 3 };
-    tollgate_test_support::eventually("the one that fails is probed again and again", failing)
-        .await;
+    tollgate_test_support::eventually("the one that fails is probed again and again", || async {
+        bad.asked.load(Ordering::Relaxed) > 3
+    })
+    .await;
     assert_eq!(
         good.asked.load(Ordering::Relaxed),
         1,
@@ -755,7 +751,8 @@ async fn a_node_that_starts_without_its_store_and_the_number_of_nodes_says_that_
             failing: true.into(),
             ..FakeStore::default()
         };
-        let (memory, share) = (MemoryStore::new(100), FleetShare::expecting(expected_nodes));
+        let memory = MemoryStore::new(100);
+        let share = FleetShare::expecting(expected_nodes);
         let node = Node::new(Arc::new(memory), Arc::new(Breaker::new()), Arc::new(share));
         for _worker in 0..2 {
             first_contact(&node, &store, Duration::ZERO).await;

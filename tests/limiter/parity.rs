@@ -11,53 +11,28 @@ use tollgate_limiter::algorithm::level::Level;
 use tollgate_limiter::algorithm::quota::Quota;
 use tollgate_limiter::algorithm::share::Share;
 use tollgate_limiter::algorithm::token_bucket::{MAX_TICKS, TokenBucket};
-use tollgate_limiter::algorithm::window::{Span, Window};
+use tollgate_limiter::algorithm::window::Window;
 use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::store::adjustment::{Adjustment, AdjustmentBatch, BatchId, Change};
 use tollgate_limiter::store::inspect::TokenGrant;
 use tollgate_limiter::store::memory::MemoryStore;
+use tollgate_limiter::store::redis::ShippedScript;
 use tollgate_limiter::store::{BucketCharge, Grant, PermitClaim};
 use tollgate_test_support::{HOUR, SECOND, charge, shape};
 
-use crate::scripts::{LuaScripts, ShippedScript};
+use crate::scripts::LuaScripts;
 
 /// The algorithm's letter in ARGV.
 fn letter(quota: Quota) -> &'static str {
-    match quota {
-        Quota::TokenBucket(_) => "b",
-        Quota::Window(window) => match window.span() {
-            Span::Fixed(_) => "f",
-            Span::Sliding { .. } => "s",
-        },
-    }
+    quota.script().letter()
 }
 
-/// Its four numbers there.
+/// The algorithm's four numbers in ARGV.
 fn numbers(quota: Quota, now_us: u64) -> [String; 4] {
-    let numbers = match quota {
-        Quota::TokenBucket(shape) => [
-            shape.emission(),
-            shape.capacity(),
-            shape.ticks_per_us(),
-            shape.reserve(),
-        ],
-        Quota::Window(window) => match window.span() {
-            Span::Sliding { width_us, grain_us } => [window.quota(), width_us, grain_us, 0],
-            Span::Fixed(period) if !period.is_calendar() => {
-                [window.quota(), period.longest_us(), 0, 0]
-            }
-            Span::Fixed(period) => {
-                let this = period.window_at(now_us.saturating_sub(40_000));
-                [
-                    window.quota(),
-                    this.start_us,
-                    this.end_us,
-                    period.window_at(this.end_us).end_us,
-                ]
-            }
-        },
-    };
-    numbers.map(|number| number.to_string())
+    let earliest_us = now_us.saturating_sub(40_000);
+    quota
+        .script_numbers(earliest_us)
+        .map(|number| number.to_string())
 }
 
 /// The scripts, run like the store runs them.
@@ -212,11 +187,13 @@ impl ScriptRunner {
             .run(ShippedScript::Concurrency, keys, args)
             .unwrap();
         let number = |n: i64| u64::try_from(n).unwrap();
-        let granted = |of_claim: &[i64]| {
-            let [own, others, share] = [0, 1, 2].map(|at| number(of_claim[at]));
-            GrantedPermits { own, others, share }
-        };
-        reply[2..].chunks(3).map(granted).collect()
+        reply[2..]
+            .chunks(3)
+            .map(|of_claim: &[i64]| {
+                let [own, others, share] = [0, 1, 2].map(|at| number(of_claim[at]));
+                GrantedPermits { own, others, share }
+            })
+            .collect()
     }
 
     fn take(&self, charges: &[BucketCharge], units: u32, now_us: u64) -> Grant {
@@ -390,36 +367,33 @@ fn any_turns() -> impl Strategy<Value = Vec<Step>> {
         prop::collection::vec(turn, 1..80),
     )
         .prop_map(|(versions, turns)| {
-            let step = |(wait, version, units, owed, back): (u64, usize, u32, u64, _)| {
-                let shape: TokenBucket = versions[version];
-                // Refills about as much as is taken.
-                let wait = wait * shape.micros(shape.emission()) / 40;
-                Step {
-                    wait,
-                    charges: vec![charge("k", shape, 1)],
-                    units,
-                    owed: owed.saturating_sub(2),
-                    back,
-                    gift: None,
-                }
-            };
-            turns.into_iter().map(step).collect()
+            turns
+                .into_iter()
+                .map(
+                    |(wait, version, units, owed, back): (u64, usize, u32, u64, _)| {
+                        let shape: TokenBucket = versions[version];
+                        // Refills about as much as is taken.
+                        let wait = wait * shape.micros(shape.emission()) / 40;
+                        Step {
+                            wait,
+                            charges: vec![charge("k", shape, 1)],
+                            units,
+                            owed: owed.saturating_sub(2),
+                            back,
+                            gift: None,
+                        }
+                    },
+                )
+                .collect()
         })
-}
-
-fn bucket(quota: Quota) -> Option<TokenBucket> {
-    if let Quota::TokenBucket(shape) = quota {
-        Some(shape)
-    } else {
-        None
-    }
 }
 
 /// Asserts that the script admits, when versions of a limit take turns, in every window at most the
 /// largest burst and the largest rate's refill.
 fn largest_burst_and_rate(steps: &[Step]) -> Result<(), TestCaseError> {
     let script = ScriptRunner::new(true);
-    let (mut now_us, mut passed) = (1_763_000_000_000_000_u64, Vec::new());
+    let mut now_us = 1_763_000_000_000_000_u64;
+    let mut passed = Vec::new();
     for step in steps {
         now_us += step.wait;
         passed.push((
@@ -430,7 +404,7 @@ fn largest_burst_and_rate(steps: &[Step]) -> Result<(), TestCaseError> {
     let shapes = || {
         steps
             .iter()
-            .filter_map(|step| bucket(step.charges[0].quota))
+            .filter_map(|step| step.charges[0].quota.token_bucket())
     };
     let burst = shapes().map(TokenBucket::burst).max().unwrap_or_default();
     for (first, (from, _)) in passed.iter().enumerate() {
@@ -440,11 +414,10 @@ fn largest_burst_and_rate(steps: &[Step]) -> Result<(), TestCaseError> {
             let ticks =
                 |shape: TokenBucket| u128::from(at - from) * u128::from(shape.ticks_per_us());
             // Exceeds what refills at every rate: at the largest, too.
-            let over = |shape: TokenBucket| {
-                (sum.saturating_sub(burst.into())) * u128::from(shape.emission()) > ticks(shape)
-            };
             prop_assert!(
-                !shapes().all(over),
+                !shapes().all(|shape: TokenBucket| {
+                    (sum.saturating_sub(burst.into())) * u128::from(shape.emission()) > ticks(shape)
+                }),
                 "{} in {} us, burst {}",
                 sum,
                 at - from,
@@ -484,8 +457,10 @@ proptest! {
         let mut now_us: u64 = 1_763_000_000_000_000;
         for (turn, (wait, node, most, wanted, needed, denied, (off, largest_cost, spare))) in (10_u64..).zip(steps) {
             now_us += wait;
-            let (wanted, turn) = (wanted.max(needed), turn.saturating_add_signed(off));
-            let (demand, kept) = (wanted + denied, wanted.min(needed + spare));
+            let wanted = wanted.max(needed);
+            let turn = turn.saturating_add_signed(off);
+            let demand = wanted + denied;
+            let kept = wanted.min(needed + spare);
             let claim = PermitRequest { wanted, demand, kept, needed, largest_cost, turn };
             let claims = ["a", "b"].map(|key| PermitClaim { key: Key::from(key), most, node, claim });
             prop_assert_eq!(script.claim(&claims, now_us), memory.claim_at(&claims, now_us), "at {}", now_us);
@@ -499,7 +474,9 @@ proptest! {
     ) {
         let script = ScriptRunner::new(false);
         let token_us = limit.micros(limit.emission());
-        let (mut real_us, mut behind_us, mut passed) = (0, 0, Vec::new());
+        let mut real_us = 0;
+        let mut behind_us = 0;
+        let mut passed = Vec::new();
         for (wait, units, back) in steps {
             real_us += wait * token_us / 20;
             behind_us += if back < 3 { back * limit.micros(limit.capacity()) } else { 0 };
@@ -596,9 +573,46 @@ fn a_denial_writes_nothing() {
 }
 
 #[test]
+fn another_algorithm_begins_anew_and_drops_debts_of_the_old_one() {
+    let bucket = charge("k", shape(10, HOUR, 10), 1);
+    let window = charge("k", Window::sliding(10, HOUR).unwrap(), 1);
+    for (old, new) in [(&bucket, &window), (&window, &bucket)] {
+        let script = ScriptRunner::new(true);
+        assert_eq!(script.take(std::slice::from_ref(old), 10, HOUR).units, 10);
+        let stored = script.value("k");
+        let denied = [charge("k", new.quota, 11)];
+        assert_eq!(script.take(&denied, 1, HOUR).units, 0);
+        assert_eq!(script.value("k"), stored, "a denial writes nothing");
+        assert_eq!(script.take(std::slice::from_ref(new), 3, HOUR).units, 3);
+        let begun = script.value("k");
+        assert_ne!(begun, stored);
+        let late = Change::Charge {
+            charge: old.quota.charge(5),
+            since_us: HOUR,
+        };
+        let refund = Change::Refund {
+            charge: old.quota.charge(5),
+            taken_at_us: HOUR,
+        };
+        for change in [late, refund] {
+            let adjustment = Adjustment {
+                key: Key::from("k"),
+                quota: old.quota,
+                change,
+            };
+            let reply = script.adjust_once(&adjustment, HOUR, u64::MAX);
+            assert_eq!(reply, [1, HOUR as i64, 1]);
+            assert_eq!(script.value("k"), begun);
+        }
+    }
+}
+
+#[test]
 fn a_denial_by_a_slower_limit_writes_nothing_and_one_by_a_faster_limit_once() {
     let script = ScriptRunner::new(true);
-    let (limit, slower, faster) = (shape(2, HOUR, 20), shape(1, HOUR, 10), shape(4, HOUR, 10));
+    let limit = shape(2, HOUR, 20);
+    let slower = shape(1, HOUR, 10);
+    let faster = shape(4, HOUR, 10);
     assert_eq!(script.take(&[charge("k", limit, 1)], 20, HOUR).units, 20);
     let before = script.value("k");
     assert_eq!(script.take(&[charge("k", slower, 1)], 1, HOUR).units, 0);
@@ -626,10 +640,8 @@ fn a_denial_by_a_slower_limit_writes_nothing_and_one_by_a_faster_limit_once() {
 #[test]
 fn a_clock_that_stepped_back_is_no_reason_to_forget_what_a_larger_version_consumed() {
     let script = ScriptRunner::new(true);
-    let (large, small) = (
-        [charge("k", shape(10, SECOND, 100), 1)],
-        [charge("k", shape(10, SECOND, 10), 1)],
-    );
+    let large = [charge("k", shape(10, SECOND, 100), 1)];
+    let small = [charge("k", shape(10, SECOND, 10), 1)];
     assert_eq!(script.take(&large, 100, 9 * HOUR).units, 100);
     let denied = script.take(&small, 1, 5 * HOUR).levels[0];
     assert_eq!(
@@ -662,7 +674,8 @@ fn admitted_around_a_step(window: Window, end_us: u64, step_us: u64) -> [Vec<u32
     let charges = [charge("k", window, 1)];
     let script = ScriptRunner::new(true);
     let memory = MemoryStore::new(1_000);
-    let (epoch_us, mut monotonic_us) = (end_us - SECOND, SECOND / 2);
+    let epoch_us = end_us - SECOND;
+    let mut monotonic_us = SECOND / 2;
     memory.set_epoch(epoch_us);
     let mut admitted = [Vec::new(), Vec::new()];
     // Microseconds that pass, and that the clock is behind then.
@@ -719,11 +732,9 @@ fn a_clock_that_steps_back_over_the_end_of_a_fixed_window_opens_no_window_twice(
 fn a_window_that_ended_before_the_clock_stepped_back_is_not_forgotten() {
     let window = Window::fixed(5, Period::every(60 * SECOND)).unwrap();
     let charges = [charge("k", window, 1)];
-    let (script, memory, end_us) = (
-        ScriptRunner::new(true),
-        MemoryStore::new(1_000),
-        6_000 * SECOND,
-    );
+    let script = ScriptRunner::new(true);
+    let memory = MemoryStore::new(1_000);
+    let end_us = 6_000 * SECOND;
     memory.set_epoch(71_000);
     assert_eq!(
         memory
@@ -814,12 +825,16 @@ fn batch_of(number: u64, keys: &[&str]) -> AdjustmentBatch {
         charge: 100_000,
         since_us: SECOND,
     };
-    let owed = |key: &&str| Adjustment {
-        key: Key::from(*key),
-        quota: shape(10, SECOND, 10).into(),
-        change,
-    };
-    AdjustmentBatch::new(BatchId { node: 1, number }, keys.iter().map(owed).collect())
+    AdjustmentBatch::new(
+        BatchId { node: 1, number },
+        keys.iter()
+            .map(|key: &&str| Adjustment {
+                key: Key::from(*key),
+                quota: shape(10, SECOND, 10).into(),
+                change,
+            })
+            .collect(),
+    )
 }
 
 #[test]

@@ -114,18 +114,22 @@ fn workers_at(
         Arc::new(Breaker::new()),
         Arc::new(FleetShare::expecting(1)),
     ));
-    let limiter = || match store {
-        None => Limiter::of_process(local.clone(), node.permits.clone()),
-        Some(there_and_back) => Limiter::of_node(
-            node.clone(),
-            Arc::new(FarStore {
-                memory: memory.clone(),
-                there_and_back,
-            }),
-        ),
-    };
     (0..count)
-        .map(|_| RateLimitLayer::of_rules(limiter(), rules.clone()))
+        .map(|_| {
+            RateLimitLayer::of_rules(
+                match store {
+                    None => Limiter::of_process(local.clone(), node.permits.clone()),
+                    Some(there_and_back) => Limiter::of_node(
+                        node.clone(),
+                        Arc::new(FarStore {
+                            memory: memory.clone(),
+                            there_and_back,
+                        }),
+                    ),
+                },
+                rules.clone(),
+            )
+        })
         .collect()
 }
 
@@ -239,7 +243,8 @@ fn admitted_part(sent: &[Sent], burst: u64, during: Duration) -> f64 {
 
 #[tokio::test(start_paused = true)]
 async fn a_queue_admits_all_that_its_limit_allows_in_order_and_no_more() {
-    let (max_wait, during) = (Duration::from_millis(500), Duration::from_secs(2));
+    let max_wait = Duration::from_millis(500);
+    let during = Duration::from_secs(2);
     for store in [None, Some(0), Some(2), Some(5)] {
         for (burst, count) in [1, 10, 500]
             .into_iter()
@@ -292,19 +297,21 @@ async fn a_queue_admits_all_that_its_limit_allows_in_order_and_no_more() {
 /// lost, and requests be refused for them.
 #[tokio::test(start_paused = true)]
 async fn nodes_whose_requests_wait_for_a_short_time_only_admit_all_that_their_limit_allows() {
-    let (burst, during) = (50, Duration::from_secs(2));
+    let burst = 50;
+    let during = Duration::from_secs(2);
     for (max_wait, there_and_back) in [(64, 6), (64, 20), (30, 4), (100, 10)] {
         let memory = Arc::new(MemoryStore::new(1_000));
         let [max_wait, there_and_back] = [max_wait, there_and_back].map(Duration::from_millis);
-        let node = |_| {
-            workers_at(
-                &memory,
-                1,
-                Some(there_and_back),
-                vec![limit(burst, bounds(max_wait, 400))],
-            )
-        };
-        let nodes: Vec<_> = (0..4).flat_map(node).collect();
+        let nodes: Vec<_> = (0..4)
+            .flat_map(|_| {
+                workers_at(
+                    &memory,
+                    1,
+                    Some(there_and_back),
+                    vec![limit(burst, bounds(max_wait, 400))],
+                )
+            })
+            .collect();
         let sent = drive(&nodes, 3 * RATE, during).await;
         let part = admitted_part(&sent, burst, during);
         println!("{max_wait:?}, {there_and_back:?}: {part:.3}");
@@ -322,7 +329,9 @@ async fn nodes_whose_requests_wait_for_a_short_time_only_admit_all_that_their_li
 
 #[tokio::test(start_paused = true)]
 async fn a_permit_that_comes_back_goes_to_the_next_in_line_at_once() {
-    let (most, service_time, during) = (10_u32, Duration::from_millis(20), Duration::from_secs(2));
+    let most = 10_u32;
+    let service_time = Duration::from_millis(20);
+    let during = Duration::from_secs(2);
     for (scope, count) in [
         (Scope::Node, 1),
         (Scope::Node, 2),

@@ -8,44 +8,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use mlua::{Function, Lua, LuaString, Table, Value, Variadic};
+use tollgate_limiter::store::redis::ShippedScript;
 use tollgate_test_support::SECOND;
-
-/// Files of `lua/`, one behind the other.
-macro_rules! lua {
-    ($($name:literal),+) => { concat!($(include_str!(concat!("../../lua/", $name, ".lua"))),+) };
-}
-
-/// A script behind every algorithm.
-macro_rules! every_algorithm {
-    ($name:literal) => {
-        lua!(
-            "values",
-            "conversion",
-            "token_bucket",
-            "window",
-            "fixed_window",
-            "sliding_window",
-            $name
-        )
-    };
-}
-
-const TAKE_TOKEN_BUCKET: &str = lua!("values", "conversion", "token_bucket", "take");
-const TAKE_ANY: &str = every_algorithm!("take");
-const ADJUST: &str = every_algorithm!("adjust");
-const GRANT: &str = every_algorithm!("grant");
-const CONCURRENCY: &str = lua!("concurrency");
-
-/// A shipped script.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ShippedScript {
-    /// Takes from buckets alone.
-    TakeTokenBucket,
-    TakeAny,
-    Adjust,
-    Grant,
-    Concurrency,
-}
 
 /// The part of Redis that the scripts use, on a clock of the test's own.
 #[derive(Default)]
@@ -118,7 +82,8 @@ impl FakeRedis {
             .as_slice()
         {
             ["TIME"] => {
-                let (seconds, micros) = (self.now_us.get() / SECOND, self.now_us.get() % SECOND);
+                let seconds = self.now_us.get() / SECOND;
+                let micros = self.now_us.get() % SECOND;
                 lua.create_sequence_from([seconds.to_string(), micros.to_string()])
                     .map(Value::Table)
             }
@@ -180,15 +145,15 @@ impl LuaScripts {
             lua.create_function(|_, text: String| Err::<(), _>(mlua::Error::runtime(text)));
         table.set("error_reply", error_reply.unwrap()).unwrap();
         lua.globals().set("redis", table).unwrap();
-        let texts = [
-            (ShippedScript::TakeTokenBucket, TAKE_TOKEN_BUCKET),
-            (ShippedScript::TakeAny, TAKE_ANY),
-            (ShippedScript::Adjust, ADJUST),
-            (ShippedScript::Grant, GRANT),
-            (ShippedScript::Concurrency, CONCURRENCY),
+        let scripts = [
+            ShippedScript::TakeTokenBucket,
+            ShippedScript::TakeAny,
+            ShippedScript::Adjust,
+            ShippedScript::Grant,
+            ShippedScript::Concurrency,
         ];
-        let loaded = texts
-            .map(|(script, text)| (script, lua.load(text).into_function().unwrap()))
+        let loaded = scripts
+            .map(|script| (script, lua.load(script.text()).into_function().unwrap()))
             .to_vec();
         Self { redis, lua, loaded }
     }

@@ -141,9 +141,11 @@ async fn demand(fixture: &SlowFixture, clients: u32) -> (f64, f64, f64) {
         1,
     )];
     let time = Duration::from_secs(10);
-    let (started, calls) = (clock::now(), fixture.store.calls.load(Ordering::Relaxed));
-    let client = |number: u32| {
-        let (fixture, request) = (&fixture, &request);
+    let started = clock::now();
+    let calls = fixture.store.calls.load(Ordering::Relaxed);
+    let clients = join_all((0..clients).map(|number: u32| {
+        let fixture = &fixture;
+        let request = &request;
         async move {
             sleep(Duration::from_millis(u64::from(number * 7 % 100))).await;
             let [mut granted, mut local, mut all] = [0.0; 3];
@@ -158,8 +160,8 @@ async fn demand(fixture: &SlowFixture, clients: u32) -> (f64, f64, f64) {
             }
             [granted, local, all]
         }
-    };
-    let clients = join_all((0..clients).map(client)).await;
+    }))
+    .await;
     let sum = |at: usize| clients.iter().map(|figures| figures[at]).sum::<f64>();
     let calls = f64::from(fixture.store.calls.load(Ordering::Relaxed) - calls);
     // The bucket begins full.
@@ -191,7 +193,8 @@ async fn a_store_slower_than_its_time_limit_is_not_called_for_each_request() {
     let fixture = SlowFixture::new(3 * TIMEOUT);
     let request = of_key("k");
     let later = |after| {
-        let (fixture, request) = (&fixture, &request);
+        let fixture = &fixture;
+        let request = &request;
         async move {
             sleep(Duration::from_millis(after)).await;
             let started = clock::now();

@@ -85,13 +85,15 @@ impl Store for StallingStore {
 
 #[tokio::test(start_paused = true)]
 async fn a_contended_bucket_pays_back_all_that_was_admitted_in_stalls() {
-    let (rate, burst) = (300, 100);
+    let rate = 300;
+    let burst = 100;
     let limit = shape(rate, SECOND, burst);
     let store = Arc::new(StallingStore {
         memory: MemoryStore::new(100),
         started: clock::now(),
     });
-    let (breaker, share) = (Arc::new(Breaker::new()), Arc::new(FleetShare::expecting(1)));
+    let breaker = Arc::new(Breaker::new());
+    let share = Arc::new(FleetShare::expecting(1));
     let node = Arc::new(Node::new(Arc::new(MemoryStore::new(100)), breaker, share));
     let limiter = Limiter::of_node(node.clone(), store.clone());
     let control = tokio::spawn(run_control(node, vec![store as Arc<dyn Store>]));
@@ -99,7 +101,8 @@ async fn a_contended_bucket_pays_back_all_that_was_admitted_in_stalls() {
     let started = clock::now();
     let mut pace = started;
     while started.elapsed() < Duration::from_secs(20) {
-        let (limiter, admitted) = (limiter.clone(), admitted.clone());
+        let limiter = limiter.clone();
+        let admitted = admitted.clone();
         tokio::spawn(async move {
             let granted = decide(&limiter, &[charge("k", limit, 1)]).await.granted;
             admitted.fetch_add(u64::from(granted), Ordering::Relaxed);

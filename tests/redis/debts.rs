@@ -33,14 +33,16 @@ fn batch(number: u64, names: &[String]) -> AdjustmentBatch {
         charge: 3 * hundred().emission(),
         since_us: clock::monotonic_micros(),
     };
-    let owed = |name: &String| Adjustment {
-        key: Key::from(name.as_str()),
-        quota,
-        change,
-    };
     AdjustmentBatch::new(
         BatchId { node: 7, number },
-        names.iter().map(owed).collect(),
+        names
+            .iter()
+            .map(|name: &String| Adjustment {
+                key: Key::from(name.as_str()),
+                quota,
+                change,
+            })
+            .collect(),
     )
 }
 
@@ -86,7 +88,8 @@ async fn a_batch_whose_reply_was_lost_is_charged_once() {
         timeout: Duration::from_millis(50),
         ..spec_at(wire.address.port())
     };
-    let (store, direct) = (connected(&spec).await, connected(&server.spec()).await);
+    let store = connected(&spec).await;
+    let direct = connected(&server.spec()).await;
     knows_the_script(&direct).await;
     let names = names(3);
     let owed = batch(1, &names);
@@ -98,16 +101,20 @@ async fn a_batch_whose_reply_was_lost_is_charged_once() {
     })
     .await;
     wire.replies_take(Duration::ZERO);
-    let answered = || async { store.adjust(&owed).await == vec![APPLIED; 3] };
-    eventually("it is answered", answered).await;
+    eventually("it is answered", || async {
+        store.adjust(&owed).await == vec![APPLIED; 3]
+    })
+    .await;
     assert_eq!(all_left(&direct, &names).await, [97; 3]);
     assert_eq!(
         server.command(&["HGETALL", "t:!charged:0000000000000007"]),
         "*2",
         "until the node has said it knows"
     );
-    let next = || async { store.adjust(&batch(2, &names[..1])).await == [APPLIED] };
-    eventually("the next is answered", next).await;
+    eventually("the next is answered", || async {
+        store.adjust(&batch(2, &names[..1])).await == [APPLIED]
+    })
+    .await;
     assert_eq!(
         server.command(&["HEXISTS", "t:!charged:0000000000000007", "1"]),
         ":0"
@@ -149,13 +156,16 @@ async fn a_redis_that_always_answers_a_little_late_drains_nobody() {
         left(&direct, "k").await == 97
     })
     .await;
-    let quiet = || async {
-        let before = server.script_calls();
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        // Each look is a call by itself.
-        server.script_calls() == before
-    };
-    eventually("they are confirmed, late, and not sent any more", quiet).await;
+    eventually(
+        "they are confirmed, late, and not sent any more",
+        || async {
+            let before = server.script_calls();
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            // Each look is a call by itself.
+            server.script_calls() == before
+        },
+    )
+    .await;
     assert_eq!(left(&direct, "k").await, 97);
 }
 
@@ -220,9 +230,10 @@ async fn a_limit_whose_key_is_foreign_is_enforced_by_the_node_and_the_others_by_
     .await;
     assert!(!node.breaker.is_open());
     server.command(&["DEL", "t:foreign"]);
-    let decided =
-        || async { decide(&node.limiter, &request[..1]).await.decided_by == DecidedBy::Redis };
-    eventually("Redis decides again", decided).await;
+    eventually("Redis decides again", || async {
+        decide(&node.limiter, &request[..1]).await.decided_by == DecidedBy::Redis
+    })
+    .await;
 }
 
 /// Names of two keys on each node of the cluster, by the node.
@@ -246,8 +257,10 @@ async fn in_a_cluster_each_hash_slot_has_results_and_a_marker_of_its_own() {
         .collect();
     let owed = batch(1, &names);
     for _ in 0..3 {
-        let answered = || async { store.adjust(&owed).await == vec![APPLIED; 8] };
-        eventually("every hash slot answers", answered).await;
+        eventually("every hash slot answers", || async {
+            store.adjust(&owed).await == vec![APPLIED; 8]
+        })
+        .await;
     }
     assert_eq!(all_left(&store, &names).await, [97; 8]);
     assert!(
@@ -264,7 +277,8 @@ async fn a_hash_slot_that_is_moving_is_charged_once_in_the_end() {
     let store = connected(&cluster.spec()).await;
     let names = ["{t}a", "{t}b"].map(str::to_owned);
     let home = cluster.owner("t:{t}a");
-    let (source, target) = (&cluster.nodes[home], &cluster.nodes[(home + 1) % 3]);
+    let source = &cluster.nodes[home];
+    let target = &cluster.nodes[(home + 1) % 3];
     let [source_id, target_id] = [source, target].map(|node| node.command(&["CLUSTER", "MYID"]));
     let slot = source
         .command(&["CLUSTER", "KEYSLOT", "{t}"])
@@ -340,7 +354,8 @@ async fn a_dead_server_of_a_cluster_costs_the_keys_of_the_others_nothing() {
     cluster.nodes[dead].stop();
     let started = clock::now();
     let mut pace = tokio::time::interval(Duration::from_millis(20));
-    let (mut granted, mut decided_here) = (vec![0; healthy.len()], 0);
+    let mut granted = vec![0; healthy.len()];
+    let mut decided_here = 0;
     while started.elapsed() < Duration::from_secs(4) {
         // Without the store, all of them are owed to it.
         for name in &healthy {

@@ -164,10 +164,8 @@ async fn what_is_given_back_expires_when_it_is_full() {
 #[tokio::test]
 async fn a_grant_counts_in_tokens_of_the_changed_limit() {
     let redis = Fixture::start().await;
-    let (old, new) = (
-        charge("k", shape(10, HOUR, 20), 1),
-        charge("k", shape(7, 3 * HOUR, 10), 1),
-    );
+    let old = charge("k", shape(10, HOUR, 20), 1);
+    let new = charge("k", shape(7, 3 * HOUR, 10), 1);
     redis.take(&old, 15).await;
     assert_eq!(
         redis.left(&new).await,
@@ -253,7 +251,8 @@ async fn every_node_receives_each_change_once_and_a_new_node_those_that_are_kept
     let redis = Fixture::start().await;
     let inspector = &redis.inspector;
     inspector.publish(&notice("old", 0)).await.unwrap();
-    let (mut one, mut other) = (ChangePosition::default(), ChangePosition::default());
+    let mut one = ChangePosition::default();
+    let mut other = ChangePosition::default();
     assert_eq!(inspector.poll(&mut one).await.unwrap(), [notice("old", 0)]);
     inspector.publish(&notice("l:a|b", 0)).await.unwrap();
     inspector.publish(&notice("l:c", 3 * HOUR)).await.unwrap();

@@ -73,8 +73,10 @@ fn request() -> tollgate_limiter::store::BucketCharge {
 async fn the_share_of_a_node_whose_calls_are_late_is_held_back_though_it_is_heard_of() {
     let late = DelayedNode::start().await;
     let other = LimiterNode::started(&late.server.spec()).await;
-    let both = || async { late.node.share.get().nodes() == 2 && other.share.get().nodes() == 2 };
-    eventually("both are known", both).await;
+    eventually("both are known", || async {
+        late.node.share.get().nodes() == 2 && other.share.get().nodes() == 2
+    })
+    .await;
     let tokens = |name: String| charge(&name, shape(100, HOUR, 100), 1);
     let weight = |name: String| {
         let tokens = tokens(name);

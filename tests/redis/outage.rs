@@ -21,7 +21,8 @@ use tollgate_test_support::{HOUR, charge, decide, decide_locally, eventually, sh
 
 /// A thousand decisions that neither wait nor ask the store.
 fn decides_without_the_store(node: &LimiterNode) {
-    let (calls, started) = (node.store.calls(), clock::now());
+    let calls = node.store.calls();
+    let started = clock::now();
     let request = [charge("k", shape(500, HOUR, 500), 1)];
     let mut granted = 0;
     for _ in 0..1_000 {

@@ -79,8 +79,10 @@ impl Fixture {
         let fixture = Self {
             layer: RateLimitLayer::of_uses(limiter, &[limit]).unwrap(),
         };
-        let asks = || async { fixture.ask("warm-up").await.status().is_success() };
-        eventually("the store connects", asks).await;
+        eventually("the store connects", || async {
+            fixture.ask("warm-up").await.status().is_success()
+        })
+        .await;
         fixture
     }
 
@@ -142,10 +144,13 @@ async fn a_cost_over_a_plans_burst_takes_a_full_bucket() {
             "\"l\";q=1;w=3600",
         ),
     ] {
-        let change = |limit: &mut Limit| {
-            (limit.cost, limit.algorithm) = (Cost::Fixed(nonzero(5)), algorithm)
-        };
-        let fixture = Fixture::start(&server, limit(change)).await;
+        let fixture = Fixture::start(
+            &server,
+            limit(|limit: &mut Limit| {
+                (limit.cost, limit.algorithm) = (Cost::Fixed(nonzero(5)), algorithm)
+            }),
+        )
+        .await;
         let passed = fixture.ask(tenant).await;
         let told = (
             passed.status().is_success(),
@@ -170,7 +175,8 @@ async fn nodes_that_know_different_plans_admit_no_more_than_the_larger_one() {
     ];
     let started = clock::now();
     let greedy = |node: Fixture| async move {
-        let (mut admitted, mut told) = (0_u32, Vec::new());
+        let mut admitted = 0_u32;
+        let mut told = Vec::new();
         while started.elapsed() < Duration::from_secs(3) {
             let answer = node.ask("acme").await;
             admitted += u32::from(answer.status().is_success());

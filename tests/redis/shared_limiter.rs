@@ -62,7 +62,8 @@ async fn admitted(process: &SharedLimiter, client: &str, requests: u64) -> u64 {
 #[tokio::test]
 async fn two_processes_share_one_limit_and_each_enforces_half_of_it_in_an_outage() {
     let mut server = RedisServer::start();
-    let (one, other) = (connect(&server).await, connect(&server).await);
+    let one = connect(&server).await;
+    let other = connect(&server).await;
     let both = admitted(&one, "a", 15).await + admitted(&other, "a", 15).await;
     assert_eq!(both, BURST, "the burst once, not once per process");
     eventually_within(Duration::from_secs(10), "both know each other", || async {
@@ -108,7 +109,8 @@ async fn a_bucket_that_an_operator_resets_is_full_in_every_process() {
 #[tokio::test]
 async fn a_process_that_drops_its_limiter_leaves_no_connection_and_no_place_in_the_fleet() {
     let server = RedisServer::start();
-    let (stays, goes) = (connect(&server).await, connect(&server).await);
+    let stays = connect(&server).await;
+    let goes = connect(&server).await;
     // Three of each process: for requests, for heartbeats, for operators' changes. And the one that
     // asks.
     let clients = || {
@@ -160,13 +162,20 @@ async fn every_process_stays_exact_for_one_bucket_of_all() {
 async fn clients_have_the_plans_of_a_redis_hash_in_every_process() {
     let server = RedisServer::start();
     server.command(&["HSET", "t:plans", "gold", "3/h burst=30"]);
-    let hash = || PlanHash {
-        cache: Duration::from_millis(100),
-        ..PlanHash::new("plans")
-    };
-    let (one, other) = (connect(&server).await, connect(&server).await);
+    let one = connect(&server).await;
+    let other = connect(&server).await;
     let layers = [&one, &other].map(|process| {
-        RateLimitLayer::new(process, [limit().plans(client_name(), hash())]).unwrap()
+        RateLimitLayer::new(
+            process,
+            [limit().plans(
+                client_name(),
+                PlanHash {
+                    cache: Duration::from_millis(100),
+                    ..PlanHash::new("plans")
+                },
+            )],
+        )
+        .unwrap()
     });
     for (client, burst) in [("gold", 30), ("unlisted", BURST)] {
         let mut admitted = 0;
@@ -195,12 +204,13 @@ fn a_layer_without_redis_refuses_plans_in_redis() {
 #[tokio::test]
 async fn a_process_that_leaves_gives_its_permits_back_at_once() {
     let server = RedisServer::start();
-    let (stays, goes) = (connect(&server).await, connect(&server).await);
-    let limit = || [Limit::in_flight("busy", 1).key(everyone())];
+    let stays = connect(&server).await;
+    let goes = connect(&server).await;
     let hello =
         service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::empty())));
     let ask = async |process: &SharedLimiter| {
-        let layer = RateLimitLayer::new(process, limit()).unwrap();
+        let layer =
+            RateLimitLayer::new(process, [Limit::in_flight("busy", 1).key(everyone())]).unwrap();
         layer
             .layer(hello)
             .oneshot(Request::new(Body::empty()))

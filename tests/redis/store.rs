@@ -192,9 +192,11 @@ async fn two_nodes_never_exceed_the_limit_together() {
         }
     };
     let [a, b] = nodes.map(|store| tokio::spawn(greedy(store)));
-    let (a, b) = (a.await.unwrap(), b.await.unwrap());
+    let a = a.await.unwrap();
+    let b = b.await.unwrap();
     let of = |time: Duration| 1_000.0 + 1_000.0 * time.as_secs_f64();
-    let (least, most) = (of(a.1.max(b.1) - a.0.min(b.0)), of(started.elapsed()));
+    let least = of(a.1.max(b.1) - a.0.min(b.0));
+    let most = of(started.elapsed());
     let admitted = f64::from(a.2 + b.2);
     assert!(
         admitted <= most && admitted >= 0.97 * least,
@@ -395,8 +397,10 @@ async fn a_call_that_timed_out_charges_nothing_later() {
     })
     .await;
     // They reached Redis, which has read them by now, and each was refused.
-    let ran = || async { server.script_calls() >= before + 20 };
-    eventually("the late calls have run", ran).await;
+    eventually("the late calls have run", || async {
+        server.script_calls() >= before + 20
+    })
+    .await;
     assert_eq!(
         store.take(&charges, 0).await.unwrap().levels[0].remaining,
         99
@@ -454,8 +458,10 @@ async fn nodes_count_each_other_and_notice_who_left() {
     beats.abort();
     leaving.leave().await;
     assert_eq!(server.command(&["ZCARD", "t:!nodes"]), ":2");
-    let two = || async { shares[1..].iter().all(|share| share.get().nodes() == 2) };
-    eventually_within(Duration::from_secs(8), "the others count two", two).await;
+    eventually_within(Duration::from_secs(8), "the others count two", || async {
+        shares[1..].iter().all(|share| share.get().nodes() == 2)
+    })
+    .await;
     assert_ne!(shares[1].get(), shares[2].get());
 }
 
@@ -465,8 +471,10 @@ async fn the_count_of_nodes_survives_a_restart_of_redis() {
     let share = Arc::new(FleetShare::expecting(3));
     let fleet = Heartbeat::join(&server.spec(), share.clone()).unwrap();
     let beats = tokio::spawn(async move { fleet.run().await });
-    let announced = || async { server.command(&["ZCARD", "t:!nodes"]) == ":1" };
-    eventually("the node is announced", announced).await;
+    eventually("the node is announced", || async {
+        server.command(&["ZCARD", "t:!nodes"]) == ":1"
+    })
+    .await;
     assert_eq!(share.get(), Share::unplaced(3));
     server.kill9();
     server.restart();
@@ -475,11 +483,10 @@ async fn the_count_of_nodes_survives_a_restart_of_redis() {
     })
     .await;
     assert_eq!(share.get().nodes(), 3);
-    let believed = || async { share.get() == Share::new(1, 0) };
     eventually_within(
         Duration::from_secs(8),
         "a lasting count is believed",
-        believed,
+        || async { share.get() == Share::new(1, 0) },
     )
     .await;
     beats.abort();
@@ -498,8 +505,10 @@ async fn a_node_announced_in_the_future_is_forgotten_like_any_other() {
     let fleet = Heartbeat::join(&spec, share.clone()).unwrap();
     let beats = tokio::spawn(async move { fleet.run().await });
     eventually("it counts at first", || async { share.get().nodes() == 2 }).await;
-    let alone = || async { share.get() == Share::new(1, 0) };
-    eventually_within(Duration::from_secs(9), "it is forgotten", alone).await;
+    eventually_within(Duration::from_secs(9), "it is forgotten", || async {
+        share.get() == Share::new(1, 0)
+    })
+    .await;
     beats.abort();
 }
 

@@ -134,10 +134,8 @@ async fn a_cost_over_the_burst_never_passes(store: Fixture) {
 }
 
 async fn a_request_passes_all_its_limits_or_charges_none(store: Fixture) {
-    let (wide, narrow) = (
-        charge("wide", shape(5, HOUR, 5), 1),
-        charge("narrow", shape(2, HOUR, 2), 1),
-    );
+    let wide = charge("wide", shape(5, HOUR, 5), 1);
+    let narrow = charge("narrow", shape(2, HOUR, 2), 1);
     let both = [wide.clone(), narrow];
     assert_eq!(store.take(&both, 4).await.units, 2);
     let denied = store.take(&both, 1).await;
@@ -224,10 +222,8 @@ async fn a_lowered_limit_locks_nobody_out(store: Fixture) {
 }
 
 async fn a_burst_that_is_halved_and_restored_grants_nothing_twice(store: Fixture) {
-    let (whole, half) = (
-        [charge("k", shape(10, HOUR, 200), 1)],
-        [charge("k", shape(10, HOUR, 100), 1)],
-    );
+    let whole = [charge("k", shape(10, HOUR, 200), 1)];
+    let half = [charge("k", shape(10, HOUR, 100), 1)];
     assert_eq!(store.take(&whole, 300).await.units, 200);
     for _ in 0..3 {
         let denied = store.take(&half, 300).await;
@@ -290,10 +286,8 @@ async fn a_debt_is_charged_beyond_an_empty_bucket(store: Fixture) {
 }
 
 async fn what_flowed_in_since_a_debt_was_admitted_pays_for_it(store: Fixture) {
-    let (quick, slow) = (
-        [charge("quick", shape(100, SECOND, 100), 1)],
-        [charge("slow", shape(10, HOUR, 10), 1)],
-    );
+    let quick = [charge("quick", shape(100, SECOND, 100), 1)];
+    let slow = [charge("slow", shape(10, HOUR, 10), 1)];
     let since_us = clock::monotonic_micros();
     eventually("some time has passed", || async {
         clock::monotonic_micros() >= since_us + 200_000
@@ -428,16 +422,28 @@ async fn windows_and_buckets_are_all_or_nothing_together(store: Fixture) {
     );
 }
 
-async fn another_algorithm_and_another_window_keep_what_was_consumed(store: Fixture) {
-    let limits: [Quota; 4] = [
+async fn another_window_keeps_what_was_consumed(store: Fixture) {
+    let limits: [Quota; 3] = [
         Window::sliding(10, HOUR).unwrap().into(),
-        shape(10, HOUR, 10).into(),
         year(10).into(),
         Window::sliding(10, 2 * HOUR).unwrap().into(),
     ];
     for (left, limit) in (0..9).rev().zip(limits.into_iter().cycle()) {
         let grant = store.take(&[charge("k", limit, 1)], 1).await;
         assert_eq!(grant.levels[0].remaining, left + 1, "by {limit:?}");
+    }
+}
+
+async fn another_algorithm_begins_anew(store: Fixture) {
+    let limits: [Quota; 2] = [
+        Window::sliding(10, HOUR).unwrap().into(),
+        shape(10, HOUR, 10).into(),
+    ];
+    for limit in limits.into_iter().cycle().take(4) {
+        let charges = [charge("k", limit, 1)];
+        assert_eq!(store.take(&charges, 7).await.levels[0].remaining, 3);
+        assert_eq!(store.take(&charges, 3).await.units, 3);
+        assert!(!store.passes(&charges).await, "by {limit:?}");
     }
 }
 
@@ -627,7 +633,8 @@ suite! {
     a_window_of_a_calendar_has_its_quota_once
     a_sliding_window_gives_each_token_back_a_window_later
     windows_and_buckets_are_all_or_nothing_together
-    another_algorithm_and_another_window_keep_what_was_consumed
+    another_window_keeps_what_was_consumed
+    another_algorithm_begins_anew
     a_shorter_window_locks_nobody_out
     a_window_is_charged_and_refunded
     nodes_share_permits_and_keep_those_in_use

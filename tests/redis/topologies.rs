@@ -213,10 +213,8 @@ async fn is_refused(server: &RedisServer, spec: &RedisSpec, why: &str) {
 
 #[tokio::test]
 async fn a_certificate_that_fails_verification_is_an_outage_that_says_so() {
-    let (authority, stranger) = (
-        CertificateAuthority::create(),
-        CertificateAuthority::create(),
-    );
+    let authority = CertificateAuthority::create();
+    let stranger = CertificateAuthority::create();
     authority.issue("redis", "DNS:redis.example");
     let (server, port) = with_tls(&authority, "redis", "no");
     let by = |authority: &CertificateAuthority| {
@@ -307,7 +305,8 @@ async fn a_failover_is_an_outage_of_two_seconds_at_most_once_the_sentinel_has_sw
     let mut watched = SentinelGroup::start().await;
     let spec = watched.spec();
     let node = Arc::new(LimiterNode::started(&spec).await);
-    let (load, started) = (Load::of(shape(200, SECOND, 100)), clock::now());
+    let load = Load::of(shape(200, SECOND, 100));
+    let started = clock::now();
     let running = tokio::spawn(load.clone().through(node.clone(), spec.timeout));
     load.goes_on().await;
     assert_eq!(watched.replica.script_calls(), 0, "a replica is not asked");
@@ -330,20 +329,20 @@ async fn a_primary_that_was_demoted_is_left_for_the_one_that_was_promoted() {
     let spec = watched.spec();
     let node = LimiterNode::started(&spec).await;
     // By hand, so that the old one stays up and keeps its connections.
-    let moved = || async { watched.sentinel.command(&["SENTINEL", "FAILOVER", "main"]) == "+OK" };
     eventually_within(
         Duration::from_secs(10),
         "the sentinel finds the replica fit",
-        moved,
+        || async { watched.sentinel.command(&["SENTINEL", "FAILOVER", "main"]) == "+OK" },
     )
     .await;
     eventually_within(Duration::from_secs(15), "the sentinel switches", || async {
         watched.has_switched()
     })
     .await;
-    let asks_the_new_one =
-        || async { node.asks_redis().await && watched.replica.script_calls() > 0 };
-    eventually_within(RECOVERY, "the promoted one decides", asks_the_new_one).await;
+    eventually_within(RECOVERY, "the promoted one decides", || async {
+        node.asks_redis().await && watched.replica.script_calls() > 0
+    })
+    .await;
     watched.replica.command(&["HSET", "t:plans", "acme", "5/s"]);
     let store = connected(&spec).await;
     assert_eq!(
@@ -374,8 +373,10 @@ async fn a_server_that_became_a_replica_is_connected_to_anew() {
     let before = accepted();
     // Each look is a connection, too.
     let looks = AtomicU64::new(0);
-    let anew = || async { accepted() > before + looks.fetch_add(1, Ordering::Relaxed) + 1 };
-    eventually("it lets go of a replica and connects anew", anew).await;
+    eventually("it lets go of a replica and connects anew", || async {
+        accepted() > before + looks.fetch_add(1, Ordering::Relaxed) + 1
+    })
+    .await;
     server.command(&["REPLICAOF", "NO", "ONE"]);
     node.recovers().await;
 }
@@ -409,7 +410,8 @@ async fn a_request_over_several_nodes_is_charged_all_or_nothing() {
     let store = connected(&patient(&cluster)).await;
     let names = spread(&cluster);
     let [a, b, c] = names.each_ref().map(String::as_str);
-    let (wide, narrow) = (shape(10, HOUR, 10), shape(2, HOUR, 2));
+    let wide = shape(10, HOUR, 10);
+    let narrow = shape(2, HOUR, 2);
     let request = [charge(a, wide, 2), charge(b, narrow, 1), charge(c, wide, 1)];
     let grant = store.take(&request, 3).await.unwrap();
     assert_eq!(grant.units, 2, "as many as the narrowest has room for");
@@ -467,10 +469,8 @@ async fn decides_as_one_process_would(store: &RedisStore) {
             .map(|name| charge(name, shape(15, 1_000 * HOUR, 15), fastrand::u64(1..3)))
             .collect();
         let units = fastrand::u32(1..4);
-        let (told, expected) = (
-            store.take(&request, units).await.unwrap(),
-            memory.take(&request, units).await.unwrap(),
-        );
+        let told = store.take(&request, units).await.unwrap();
+        let expected = memory.take(&request, units).await.unwrap();
         let remaining = |grant: &tollgate_limiter::store::Grant| {
             grant
                 .levels
@@ -490,18 +490,19 @@ async fn decides_as_one_process_would(store: &RedisStore) {
 async fn a_hash_slot_may_move_under_load() {
     let cluster = RedisCluster::start().await;
     let spec = patient(&cluster);
-    let (limit, other) = (shape(400, SECOND, 100), shape(1_000_000, SECOND, 1_000_000));
+    let limit = shape(400, SECOND, 100);
+    let other = shape(1_000_000, SECOND, 1_000_000);
     let stores = [connected(&spec).await, connected(&spec).await];
     let names = spread(&cluster);
     let home = cluster.owner("t:moving");
     let beside = names[(home + 2) % 3].clone();
-    let (enough, calls) = (
-        Arc::new(AtomicBool::new(false)),
-        Arc::new(AtomicU64::new(0)),
-    );
+    let enough = Arc::new(AtomicBool::new(false));
+    let calls = Arc::new(AtomicU64::new(0));
     let started = clock::now();
     let running = stores.map(|store| {
-        let (enough, calls, beside) = (enough.clone(), calls.clone(), beside.clone());
+        let enough = enough.clone();
+        let calls = calls.clone();
+        let beside = beside.clone();
         tokio::spawn(async move {
             let mut admitted = 0;
             while !enough.load(Ordering::Relaxed) {
@@ -532,7 +533,8 @@ async fn a_hash_slot_may_move_under_load() {
     }
     let due = 100.0 + 400.0 * started.elapsed().as_secs_f64();
     let demand = calls.load(Ordering::Relaxed) as f64;
-    let (admitted, least) = (f64::from(admitted), 0.8 * due.min(demand));
+    let admitted = f64::from(admitted);
+    let least = 0.8 * due.min(demand);
     assert!(
         admitted <= due && admitted >= least,
         "{admitted} of {due}, {demand} asked"
@@ -548,7 +550,8 @@ async fn keys_of_a_moving_hash_slot_are_taken_one_by_one() {
     let request = charges(&names, limit);
     assert_eq!(store.take(&request, 1).await.unwrap().units, 1);
     let home = cluster.owner("t:{t}a");
-    let (source, target) = (&cluster.nodes[home], &cluster.nodes[(home + 1) % 3]);
+    let source = &cluster.nodes[home];
+    let target = &cluster.nodes[(home + 1) % 3];
     let [source_id, target_id] = [source, target].map(|node| node.command(&["CLUSTER", "MYID"]));
     let slot = source
         .command(&["CLUSTER", "KEYSLOT", "{t}"])
@@ -587,10 +590,8 @@ async fn keys_of_a_moving_hash_slot_are_taken_one_by_one() {
 #[tokio::test]
 async fn a_hash_is_read_wherever_it_is_and_while_it_moves() {
     let cluster = RedisCluster::start().await;
-    let (store, inspector) = (
-        connected(&patient(&cluster)).await,
-        RedisInspector::connect(&cluster.spec()).unwrap(),
-    );
+    let store = connected(&patient(&cluster)).await;
+    let inspector = RedisInspector::connect(&cluster.spec()).unwrap();
     let home = cluster.owner("t:plans");
     cluster.nodes[home].command(&["HSET", "t:plans", "acme", "5/s"]);
     let fields = ["acme", "other"].map(Key::from);
@@ -615,21 +616,28 @@ async fn a_node_of_a_cluster_that_is_away_is_an_outage_and_comes_back() {
     let mut cluster = RedisCluster::start().await;
     let spec = cluster.spec();
     let node = Arc::new(LimiterNode::started(&spec).await);
-    let (load, started) = (Load::of(shape(200, SECOND, 100)), clock::now());
+    let load = Load::of(shape(200, SECOND, 100));
+    let started = clock::now();
     let running = tokio::spawn(load.clone().through(node.clone(), spec.timeout));
     load.goes_on().await;
     let lost = cluster.owner("t:load");
     cluster.nodes[lost].kill9();
     load.goes_on().await;
     cluster.nodes[lost].restart();
-    let up = || async { cluster.nodes.iter().all(cluster_is_up) };
-    eventually_within(Duration::from_secs(15), "the cluster is up again", up).await;
+    eventually_within(
+        Duration::from_secs(15),
+        "the cluster is up again",
+        || async { cluster.nodes.iter().all(cluster_is_up) },
+    )
+    .await;
     let request = [
         charge("again", shape(10_000, SECOND, 10_000), 1),
         charge("load", shape(200, SECOND, 100), 1),
     ];
-    let decided = || async { decide(&node.limiter, &request).await.decided_by != DecidedBy::Local };
-    eventually_within(RECOVERY, "Redis decides again", decided).await;
+    eventually_within(RECOVERY, "Redis decides again", || async {
+        decide(&node.limiter, &request).await.decided_by != DecidedBy::Local
+    })
+    .await;
     load.holds(started, 200.0);
     running.await.unwrap();
 }
@@ -677,7 +685,9 @@ async fn a_silent_master_costs_the_keys_of_the_others_neither_a_decision_nor_a_t
     let (log, _guard) = CapturedLog::start();
     let (half, node, spec) = HalfDeadCluster::start().await;
     let limit = shape(1_000, HOUR, 1_000);
-    let (mut by_redis, mut asked, mut local) = (0, 0, 0);
+    let mut by_redis = 0;
+    let mut asked = 0;
+    let mut local = 0;
     let started = clock::now();
     let mut pace = tokio::time::interval(Duration::from_millis(20));
     for round in 0..150 {

@@ -157,11 +157,9 @@ impl Drop for FleetTasks {
     fn drop(&mut self) {
         self.tasks.iter().for_each(AbortHandle::abort);
         if let (false, Ok(runtime)) = (self.left.load(Ordering::Relaxed), Handle::try_current()) {
-            let (heartbeat, store, inspector) = (
-                self.heartbeat.clone(),
-                self.store.clone(),
-                self.inspector.clone(),
-            );
+            let heartbeat = self.heartbeat.clone();
+            let store = self.store.clone();
+            let inspector = self.inspector.clone();
             runtime.spawn(async move { close(&heartbeat, &store, &inspector).await });
         }
     }
@@ -176,14 +174,15 @@ async fn close(heartbeat: &Heartbeat, store: &RedisStore, inspector: &RedisInspe
 /// Drops what this process holds against buckets that an operator reset or gave tokens to, at any
 /// process of the fleet.
 async fn follow_operators(inspector: RedisInspector, node: Arc<Node>) {
-    let follow = |notice: ChangeNotice| {
-        let now_us = clock::monotonic_micros();
-        node.memory
-            .lower_stored(&notice.key, notice.full_in_us, now_us);
-        node.lower_caches(&notice.key, notice.full_in_us, now_us);
-        ready(())
-    };
-    inspector.listen(follow).await;
+    inspector
+        .listen(|notice: ChangeNotice| {
+            let now_us = clock::monotonic_micros();
+            node.memory
+                .lower_stored(&notice.key, notice.full_in_us, now_us);
+            node.lower_caches(&notice.key, notice.full_in_us, now_us);
+            ready(())
+        })
+        .await;
 }
 
 async fn sweep(node: Arc<Node>) {

@@ -120,18 +120,17 @@ impl Case {
         if !scenario.leases() {
             return Self::of(scenario, plan);
         }
-        let with = |consistency| {
-            Self::of(
-                scenario,
-                &RunPlan {
-                    consistency,
-                    ..plan.clone()
-                },
-            )
-        };
         let both = [Consistency::Exact, Consistency::Leased]
             .into_iter()
-            .flat_map(with);
+            .flat_map(|consistency| {
+                Self::of(
+                    scenario,
+                    &RunPlan {
+                        consistency,
+                        ..plan.clone()
+                    },
+                )
+            });
         both.map(|case| Self {
             names_consistency: true,
             ..case

@@ -129,7 +129,8 @@ fn nodes(
     arguments: &Arguments,
     watcher: &mut (impl Write + IsTerminal),
 ) -> Result<Vec<RunReport>, Error> {
-    let (plan, scenarios) = (plan(arguments), scenarios(arguments));
+    let plan = plan(arguments);
+    let scenarios = scenarios(arguments);
     check(arguments, &scenarios)?;
     report_left_out(arguments, watcher);
     let mut reports = Vec::new();
@@ -146,14 +147,17 @@ fn nodes(
         let redis = redis(arguments, &plan, case.scenario.name());
         let name = format!("{number} of {}: {}", cases.len(), case.name());
         let mut line = ProgressLine::begin(watcher, &name);
-        let mut watch = |progress| line.show(progress);
         match (&redis, case.scenario) {
             (Some(redis), Scenario::Suspended) => {
-                reports.push(run_processes(case, redis, &mut watch)?)
+                reports.push(run_processes(case, redis, &mut |progress| {
+                    line.show(progress)
+                })?)
             }
             _ => {
                 let backing = redis.clone().map_or(Backing::Memory, Backing::Redis);
-                reports.push(run_nodes(case, &backing, &mut watch)?);
+                reports.push(run_nodes(case, &backing, &mut |progress| {
+                    line.show(progress)
+                })?);
             }
         }
         line.end();
@@ -172,7 +176,8 @@ fn targets(
     arguments: &Arguments,
     watcher: &mut (impl Write + IsTerminal),
 ) -> Result<RunReport, Error> {
-    let (urls, key_header) = (arguments.target.clone(), arguments.key_header.clone());
+    let urls = arguments.target.clone();
+    let key_header = arguments.key_header.clone();
     let targets = Targets {
         urls,
         key_header,
@@ -324,7 +329,9 @@ impl<'a, W: Write + IsTerminal> ProgressLine<'a, W> {
         }
         self.shown = Some(now);
         let Progress { passed, of, asked } = progress;
-        let (name, passed, of) = (self.name, passed.as_secs_f64(), of.as_secs_f64());
+        let name = self.name;
+        let passed = passed.as_secs_f64();
+        let of = of.as_secs_f64();
         self.write(format_args!(
             "\r\x1b[K{name}: {passed:.0} of {of:.0} s, {asked} requests"
         ));

@@ -16,7 +16,9 @@ impl TestedLimit {
     /// `tokens` per second.
     #[cfg(test)]
     pub fn per_second(tokens: u64, burst: u64) -> Self {
-        let nonzero = |number| NonZeroU64::new(number).unwrap();
+        fn nonzero(number: u64) -> NonZeroU64 {
+            NonZeroU64::new(number).unwrap()
+        }
         Self {
             rate: Rate {
                 tokens: nonzero(tokens),
@@ -50,14 +52,15 @@ impl TestedLimit {
 
     /// A part of rate and burst, at least one token each.
     pub fn divided_by(&self, parts: NonZeroU64) -> Self {
-        let part =
-            |number: NonZeroU64| NonZeroU64::new(number.get() / parts).unwrap_or(NonZeroU64::MIN);
+        fn part(number: NonZeroU64, parts: NonZeroU64) -> NonZeroU64 {
+            NonZeroU64::new(number.get() / parts).unwrap_or(NonZeroU64::MIN)
+        }
         Self {
             rate: Rate {
-                tokens: part(self.rate.tokens),
+                tokens: part(self.rate.tokens, parts),
                 ..self.rate
             },
-            burst: part(self.burst),
+            burst: part(self.burst, parts),
         }
     }
 }
@@ -65,7 +68,8 @@ impl TestedLimit {
 /// Shows rate and burst: `100/s, burst 200`.
 impl fmt::Display for TestedLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (tokens, seconds) = (self.rate.tokens, self.rate.period_us.get() as f64 / 1e6);
+        let tokens = self.rate.tokens;
+        let seconds = self.rate.period_us.get() as f64 / 1e6;
         match self.rate.period_us.get() {
             1_000_000 => write!(f, "{tokens}/s, burst {}", self.burst),
             _ => write!(f, "{tokens}/{seconds}s, burst {}", self.burst),

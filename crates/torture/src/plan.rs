@@ -83,7 +83,8 @@ impl RunPlan {
     /// # Errors
     /// When it is out of the limiter's bounds.
     pub fn quota(&self, limit: &TestedLimit) -> Result<Quota, QuotaError> {
-        let (tokens, width_us) = (limit.rate.tokens.get(), limit.rate.period_us.get());
+        let tokens = limit.rate.tokens.get();
+        let width_us = limit.rate.period_us.get();
         Ok(match self.counting {
             // Nobody asks for the tokens of a limit of requests in flight.
             Counting::TokenBucket | Counting::InFlight => self.token_bucket(limit)?.into(),
@@ -94,10 +95,8 @@ impl RunPlan {
 
     /// The bound that the limit promises, by a store with such a clock.
     pub fn bound(&self, clock: ServerClock) -> AdmissionBound {
-        let (quota, period_us) = (
-            self.limit.rate.tokens.get(),
-            self.limit.rate.period_us.get(),
-        );
+        let quota = self.limit.rate.tokens.get();
+        let period_us = self.limit.rate.period_us.get();
         match self.counting {
             Counting::TokenBucket => self.limit.into(),
             Counting::FixedWindow => AdmissionBound::FixedWindow {

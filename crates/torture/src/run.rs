@@ -65,8 +65,7 @@ pub fn run_nodes(
     } = fleet.stop(ended_us)?;
     if let (Counting::InFlight, LoadPattern::Queued { .. }) = (plan.counting, plan.pattern) {
         // All permits are in use all the time, where requests wait for them.
-        let used =
-            in_flight::use_of_permits(&observations.held, plan.burst(), (begun_us, ended_us));
+        let used = in_flight::use_of_permits(&observations.held, plan.burst(), begun_us, ended_us);
         observations.expected = (observations.held.len() as f64 / used.max(f64::EPSILON)) as u64;
     }
     let calls = (calls.0 - calls_before.0, calls.1 - calls_before.1);
@@ -74,7 +73,7 @@ pub fn run_nodes(
     let requirements = if load.spared.is_empty() {
         Vec::new()
     } else {
-        spared_requirements(&observations, openings)
+        spared_requirements(&observations, openings.0, openings.1)
     };
     let spared = load.spared.clone();
     let terms = RunTerms {
@@ -84,15 +83,12 @@ pub fn run_nodes(
         requirements,
         ..RunTerms::of(case)
     };
-    Ok(RunReport::new(&terms, &observations).with_calls(calls))
+    Ok(RunReport::new(&terms, &observations).with_calls(calls.0, calls.1))
 }
 
 /// The demands of an outage that spares some keys: by the nodes' own word, since only they know who
 /// decided.
-fn spared_requirements(
-    observed: &Observations,
-    (outages, opened): (usize, u64),
-) -> Vec<Requirement> {
+fn spared_requirements(observed: &Observations, outages: usize, opened: u64) -> Vec<Requirement> {
     let all: u64 = observed.of_spared.values().sum();
     let local = observed
         .of_spared
@@ -129,11 +125,9 @@ fn store_clock(case: &Case, backing: &Backing) -> Result<ServerClock, Error> {
         }
         Backing::Memory | Backing::Custom(_) => {
             let asked_us = clock::monotonic_micros();
-            let told_us = clock::unix_micros();
-            Ok(ServerClock::told(
-                told_us,
-                (asked_us, clock::monotonic_micros() + 1),
-            ))
+            let server_us = clock::unix_micros();
+            let answered_us = clock::monotonic_micros() + 1;
+            Ok(ServerClock::new(server_us, asked_us, answered_us))
         }
     }
 }

@@ -3,9 +3,8 @@
 use axum::extract::State;
 use serde::Serialize;
 use tollgate_limiter::limit::definition::Consistency;
-use tollgate_limiter::limit::key::OnMissing;
+use tollgate_limiter::limit::key::{KeyPart, OnMissing};
 use tollgate_limiter::request::catalog::CatalogEntry;
-use tollgate_limiter::request::explanation::part_name;
 
 use crate::admin::problem_details::PrettyJson;
 use crate::admin::state::AdminState;
@@ -57,7 +56,7 @@ impl LimitSummary {
                 &limit.algorithm,
                 limit.cost.usual(limit.algorithm.burst()).get(),
             ),
-            key: limit.key.parts.iter().map(part_name).collect(),
+            key: limit.key.parts.iter().map(KeyPart::name).collect(),
             on_missing,
             plans_by: listed.plans_by(),
             consistency: match limit.consistency {

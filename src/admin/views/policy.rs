@@ -3,13 +3,12 @@
 use std::num::NonZeroU64;
 
 use serde::{Deserialize, Serialize};
-use tollgate_limiter::algorithm::concurrency::Scope;
 use tollgate_limiter::algorithm::level::Level;
 use tollgate_limiter::decide::plans::cache::FieldContent;
-use tollgate_limiter::limit::algorithm::{Algorithm, WindowLength};
+use tollgate_limiter::limit::algorithm::Algorithm;
 use tollgate_limiter::limit::cost::ResponseCost;
 use tollgate_limiter::limit::definition::{AfterLocal, Limit, OnOutage};
-use tollgate_limiter::limit::units::{show_duration, show_rate};
+use tollgate_limiter::limit::units::show_duration;
 use tollgate_limiter::request::explanation::{AppliedLimit, PlanOrigin};
 
 /// A limit's numbers, or a plan's.
@@ -98,7 +97,7 @@ impl PolicyView {
         let settled = limit.cost.later().map(|later| SettledView::of(later));
         Self {
             algorithm: algorithm.kind().name().to_owned(),
-            rate: show_algorithm(algorithm),
+            rate: algorithm.show(),
             burst: algorithm.burst().get(),
             cost,
             settled,
@@ -136,31 +135,6 @@ fn show_on_outage(on_outage: OnOutage) -> String {
         OnOutage::LocalFor { time, then: after } => {
             format!("local for {}, then {}", show_duration(time), then(after))
         }
-    }
-}
-
-fn show_algorithm(algorithm: &Algorithm) -> String {
-    match algorithm {
-        Algorithm::TokenBucket { rate, .. } | Algorithm::SlidingWindow { rate } => {
-            show_rate(rate.tokens, rate.period_us)
-        }
-        Algorithm::FixedWindow { rate, zone } => {
-            let place = zone
-                .as_ref()
-                .map_or_else(String::new, |zone| format!(" in {zone}"));
-            match rate.per {
-                WindowLength::Micros(period_us) => show_rate(rate.tokens, period_us) + &place,
-                WindowLength::Month => format!("{}/month{place}", rate.tokens),
-            }
-        }
-        Algorithm::Concurrency {
-            most,
-            scope: Scope::Fleet,
-        } => format!("{most} in flight"),
-        Algorithm::Concurrency {
-            most,
-            scope: Scope::Node,
-        } => format!("{most} in flight on each node"),
     }
 }
 

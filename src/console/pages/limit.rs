@@ -7,7 +7,6 @@ use tollgate_limiter::limit::definition::Consistency;
 use tollgate_limiter::limit::key::{KeyPart, OnMissing};
 use tollgate_limiter::limit::rollout::Rollout;
 use tollgate_limiter::request::catalog::CatalogEntry;
-use tollgate_limiter::request::explanation::part_name;
 
 use super::charts::{Charts, DecisionMinutes};
 use super::limits::{counts_by, policy};
@@ -215,7 +214,7 @@ impl BucketLookup {
             .parts
             .iter()
             .filter(|part| !matches!(part, KeyPart::Constant(_)));
-        let fields: Vec<_> = parts.map(|part| (part_name(part), hint(part))).collect();
+        let fields: Vec<_> = parts.map(|part| (part.name(), hint(part))).collect();
         let plans_by = listed
             .plans_by()
             .filter(|by| fields.iter().all(|(name, _)| name != by));

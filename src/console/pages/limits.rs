@@ -5,9 +5,9 @@ use std::cmp::Reverse;
 use askama::Template;
 use axum::extract::{Query, State};
 use axum::response::Response;
+use tollgate_limiter::limit::key::KeyPart;
 use tollgate_limiter::limit::rollout::Rollout;
 use tollgate_limiter::request::catalog::CatalogEntry;
-use tollgate_limiter::request::explanation::part_name;
 
 use super::list::{ListQuery, Paging, encode};
 use crate::admin::views::policy::PolicyView;
@@ -153,7 +153,7 @@ pub fn counts_by(listed: &CatalogEntry) -> String {
         .key
         .parts
         .iter()
-        .map(part_name)
+        .map(KeyPart::name)
         .collect::<Vec<_>>()
         .join(", ")
 }

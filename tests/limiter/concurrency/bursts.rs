@@ -44,7 +44,8 @@ async fn simultaneous_first_requests_on_a_new_key_enter_up_to_the_limit() {
 async fn requests_that_come_while_a_claim_is_under_way_go_with_the_next() {
     for (most, due) in [(10, 10), (6, 6)] {
         let store = SharedStore::memory();
-        let (one, checks) = (node(&store, 1), permits("k", most));
+        let one = node(&store, 1);
+        let checks = permits("k", most);
         store.slow.store(100, Ordering::Relaxed);
         let late = async || {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -65,7 +66,8 @@ async fn requests_that_come_while_a_claim_is_under_way_go_with_the_next() {
 #[tokio::test(start_paused = true)]
 async fn a_request_keeps_the_permit_that_was_asked_for_it() {
     let store = SharedStore::memory();
-    let (one, two) = (node(&store, 2), node(&store, 2));
+    let one = node(&store, 2);
+    let two = node(&store, 2);
     let checks = permits("k", 4);
     let _others = [
         enter(&two, &checks).await.unwrap(),
@@ -110,7 +112,8 @@ async fn permits_and_tokens_are_waited_for_by_one_deadline() {
 #[tokio::test(start_paused = true)]
 async fn a_claim_is_learned_when_its_request_is_gone() {
     let store = SharedStore::memory();
-    let (one, checks) = (node(&store, 1), permits("k", 1));
+    let one = node(&store, 1);
+    let checks = permits("k", 1);
     store.slow.store(100, Ordering::Relaxed);
     let gone = tokio::time::timeout(Duration::from_millis(50), enter(&one, &checks)).await;
     assert!(gone.is_err());
@@ -122,7 +125,8 @@ async fn a_claim_is_learned_when_its_request_is_gone() {
 #[tokio::test(start_paused = true)]
 async fn permits_granted_in_an_answer_that_was_lost_are_given_back_soon() {
     let store = SharedStore::memory();
-    let (one, two) = (node(&store, 2), node(&store, 2));
+    let one = node(&store, 2);
+    let two = node(&store, 2);
     let checks = permits("k", 1);
     store.loses_answers.store(true, Ordering::Relaxed);
     let alone = enter(&one, &permits("k", 4)).await.unwrap();
@@ -196,16 +200,13 @@ fn bursts_on_all_workers_of_all_nodes_are_admitted_up_to_the_limit() {
 #[tokio::test(start_paused = true)]
 async fn a_watcher_hears_of_permits_that_come_back_here_and_on_other_nodes() {
     let store = SharedStore::memory();
-    let (state, two) = (state(2), node(&store, 2));
-    let (one, checks) = (
-        Limiter::of_node(state.clone(), store.clone()),
-        permits("k", 2),
-    );
+    let state = state(2);
+    let two = node(&store, 2);
+    let one = Limiter::of_node(state.clone(), store.clone());
+    let checks = permits("k", 2);
     let need = &checks.permits[0].need;
-    let (here, there) = (
-        enter(&one, &checks).await.unwrap(),
-        enter(&two, &checks).await.unwrap(),
-    );
+    let here = enter(&one, &checks).await.unwrap();
+    let there = enter(&two, &checks).await.unwrap();
     let watches = [state.permits.watch(need), state.permits.watch(need)];
     assert!(enter(&one, &checks).await.is_none());
     let woken = async |watch: &FreePermitWatch, ms| {
@@ -237,10 +238,8 @@ async fn watchers_of_a_limit_of_one_process_are_woken_in_their_order() {
     let one = Limiter::of_process(Arc::new(MemoryStore::new(10)), table.clone());
     let checks = permits("k", 1);
     let held = enter(&one, &checks).await.unwrap();
-    let (first, second) = (
-        table.watch(&checks.permits[0].need),
-        table.watch(&checks.permits[0].need),
-    );
+    let first = table.watch(&checks.permits[0].need);
+    let second = table.watch(&checks.permits[0].need);
     let (mut one_waits, mut other_waits) =
         (Box::pin(first.until_free()), Box::pin(second.until_free()));
     assert!(
@@ -263,7 +262,8 @@ async fn watchers_of_a_limit_of_one_process_are_woken_in_their_order() {
 #[tokio::test(start_paused = true)]
 async fn a_node_that_leaves_gives_its_permits_back_at_once() {
     let store = SharedStore::memory();
-    let (one, two) = (node(&store, 2), node(&store, 2));
+    let one = node(&store, 2);
+    let two = node(&store, 2);
     let checks = permits("k", 4);
     let running = enter(&one, &checks).await.unwrap();
     assert_eq!(admitted(&one, "k", 4, 3).await, 3);

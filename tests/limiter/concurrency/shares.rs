@@ -49,7 +49,10 @@ async fn drive(most: u64, cost: u64, loads: &[NodeLoad], seconds: usize) -> Held
     for (load, held) in loads.iter().zip(&held) {
         let one = node(&store, loads.len() as u32);
         for client in 0..load.clients {
-            let (one, held, in_use, load) = (one.clone(), held.clone(), in_use.clone(), *load);
+            let one = one.clone();
+            let held = held.clone();
+            let in_use = in_use.clone();
+            let load = *load;
             let mut checks = permits("k", most);
             checks.permits[0].need.cost = cost;
             checks.permits[0].largest_cost = cost;
@@ -94,12 +97,13 @@ async fn a_node_that_holds_all_permits_leaves_the_others_their_share_within_a_se
         // With a permit for each client, the first node denies nothing, and has to ask what its
         // share is.
         for (most, clients) in [(10, 10), (10, 40), (64, 80)] {
-            let load = |node| NodeLoad {
-                clients,
-                from_ms: if node == 0 { 0 } else { 1_000 },
-                hold_ms: 10,
-            };
-            let loads: Vec<NodeLoad> = (0..nodes).map(load).collect();
+            let loads: Vec<NodeLoad> = (0..nodes)
+                .map(|node| NodeLoad {
+                    clients,
+                    from_ms: if node == 0 { 0 } else { 1_000 },
+                    hold_ms: 10,
+                })
+                .collect();
             let measured = drive(most, 1, &loads, 5).await;
             for second in 1..5 {
                 let used = measured.used(second);
@@ -110,7 +114,8 @@ async fn a_node_that_holds_all_permits_leaves_the_others_their_share_within_a_se
                         .collect::<Vec<_>>()
                 );
                 for node in 0..nodes {
-                    let (share, half) = (measured.share(node, second), 0.5 / nodes as f64);
+                    let share = measured.share(node, second);
+                    let half = 0.5 / nodes as f64;
                     assert!(
                         share >= half,
                         "node {node} of {nodes} used {share:.2} of {most} in second {second}"
@@ -136,10 +141,8 @@ async fn nodes_take_turns_with_permits_that_cannot_be_divided() {
         let measured = drive(most, cost, &[load; 2], 6).await;
         let usable = (most / cost * cost) as f64 / most as f64;
         for second in 1..6 {
-            let (one, two) = (
-                measured.share(0, second) / usable,
-                measured.share(1, second) / usable,
-            );
+            let one = measured.share(0, second) / usable;
+            let two = measured.share(1, second) / usable;
             println!("{most} permits, {cost} a request, second {second}: {one:.3} {two:.3}");
             assert!(
                 one >= 0.25 && two >= 0.25,
@@ -160,7 +163,8 @@ async fn a_node_with_little_to_do_leaves_the_rest_to_the_busy_one() {
     };
     let measured = drive(10, 1, &[busy, NodeLoad { clients: 2, ..busy }], 5).await;
     for second in 1..5 {
-        let (used, little) = (measured.used(second), measured.share(1, second));
+        let used = measured.used(second);
+        let little = measured.share(1, second);
         assert!(
             little >= 0.15 && used >= 0.97,
             "{little:.2} and {used:.3} in all in second {second}"
@@ -171,7 +175,8 @@ async fn a_node_with_little_to_do_leaves_the_rest_to_the_busy_one() {
 #[tokio::test(start_paused = true)]
 async fn requests_that_run_keep_their_permits_whatever_others_want() {
     let store = SharedStore::memory();
-    let (one, two) = (node(&store, 2), node(&store, 2));
+    let one = node(&store, 2);
+    let two = node(&store, 2);
     let checks = permits("k", 4);
     let mut inside = join_all((0..4).map(|_| enter(&one, &checks))).await;
     for _ in 0..50 {

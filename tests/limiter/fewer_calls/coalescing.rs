@@ -119,7 +119,8 @@ async fn a_request_dropped_before_the_call_takes_no_units() {
     let mut fixture = Fixture::new();
     let charges = of_ten(1);
     let first = fixture.send(&charges).await;
-    let (leaving, staying) = (fixture.send(&charges).await, fixture.send(&charges).await);
+    let leaving = fixture.send(&charges).await;
+    let staying = fixture.send(&charges).await;
     leaving.abort();
     assert!(leaving.await.is_err());
     fixture.call().await.answer_from(&fixture.memory).await;
@@ -135,7 +136,8 @@ async fn no_request_waits_longer_than_the_timeout_from_its_own_start() {
     let charges = of_ten(1);
     let mut requests = Vec::new();
     for _ in 0..4 {
-        let (limiter, charges) = (fixture.limiter.clone(), charges.clone());
+        let limiter = fixture.limiter.clone();
+        let charges = charges.clone();
         requests.push(tokio::spawn(async move {
             let started = clock::now();
             let decision = decide(&limiter, &charges).await;

@@ -16,7 +16,8 @@ fn leased(tokens: u64, period_us: u64, burst: u64) -> [BucketCharge; 1] {
 
 /// Asks once a millisecond; says how many were granted, and how many calls were made.
 async fn drive(fixture: &mut Fixture, charges: &[BucketCharge], requests: u32) -> (u32, u32) {
-    let (mut granted, mut calls) = (0, 0);
+    let mut granted = 0;
+    let mut calls = 0;
     for _ in 0..requests {
         let request = fixture.send(charges).await;
         tokio::task::yield_now().await;

@@ -110,7 +110,8 @@ pub struct Fixture {
 impl Fixture {
     pub fn new() -> Self {
         let (store, calls, adjusted) = ManualStore::open();
-        let (breaker, share) = (Arc::new(Breaker::new()), Arc::new(FleetShare::expecting(1)));
+        let breaker = Arc::new(Breaker::new());
+        let share = Arc::new(FleetShare::expecting(1));
         let local = Arc::new(MemoryStore::new(100));
         let node = Arc::new(Node::new(local, breaker.clone(), share));
         let limiter = Limiter::of_node(node.clone(), Arc::new(store));
@@ -126,7 +127,8 @@ impl Fixture {
 
     /// A request on its way: it has asked or boarded when this returns.
     pub async fn send(&self, charges: &[BucketCharge]) -> JoinHandle<Decision> {
-        let (limiter, charges) = (self.limiter.clone(), charges.to_vec());
+        let limiter = self.limiter.clone();
+        let charges = charges.to_vec();
         let request =
             tokio::spawn(async move { tollgate_test_support::decide(&limiter, &charges).await });
         tokio::task::yield_now().await;

@@ -48,7 +48,8 @@ impl Theme {
                 schedule.faults = (0..faults).map(|_| Fault::draw(random, schedule)).collect();
             }
             Self::Flood => {
-                let (tokens, burst) = (random.u64(2..25), random.u64(1..5));
+                let tokens = random.u64(2..25);
+                let burst = random.u64(1..5);
                 let limit = LimitNumbers::Bucket {
                     tokens,
                     period: 1_000,
@@ -65,7 +66,8 @@ impl Theme {
                     .push(flooding(1_000 / tokens / random.u64(2..5)));
             }
             Self::Boundary => {
-                let (quota, width) = (random.u64(2..20), random.u64(5..20) * 100);
+                let quota = random.u64(2..20);
+                let width = random.u64(5..20) * 100;
                 let limit = LimitNumbers::Fixed { quota, width };
                 schedule.keys.push(KeyPlan {
                     limit,
@@ -175,7 +177,9 @@ impl KeyPlan {
 
 impl Fault {
     fn draw(random: &mut Rng, schedule: &Schedule) -> Self {
-        let (length, nodes, keys) = (schedule.length, schedule.nodes.len(), schedule.keys.len());
+        let length = schedule.length;
+        let nodes = schedule.nodes.len();
+        let keys = schedule.keys.len();
         let from = random.u64(0..length);
         let to = from + random.u64(50..length.min(4_000));
         let some = |random: &mut Rng| match random.u32(0..3) {
@@ -316,29 +320,26 @@ impl Demand {
             .min()
             .unwrap_or(1);
         let times = (self.from..self.to).step_by(usize::try_from(every).unwrap());
-        let request = |at| {
-            let node = self
-                .node
-                .unwrap_or_else(|| random.usize(0..schedule.nodes.len()));
-            let lasts = self
-                .permits
-                .map_or(0, |(_, (least, most))| random.u64(least..=most));
-            let (worker, cost) = (
-                random.usize(0..schedule.nodes[node].workers),
-                random.u64(1..=largest),
-            );
-            PlannedRequest {
-                at,
-                demand,
-                node,
-                worker,
-                cost,
-                lasts,
-            }
-        };
         times
             .flat_map(|at| (0..size).map(move |_| at))
-            .map(request)
+            .map(|at| {
+                let node = self
+                    .node
+                    .unwrap_or_else(|| random.usize(0..schedule.nodes.len()));
+                let lasts = self
+                    .permits
+                    .map_or(0, |(_, (least, most))| random.u64(least..=most));
+                let worker = random.usize(0..schedule.nodes[node].workers);
+                let cost = random.u64(1..=largest);
+                PlannedRequest {
+                    at,
+                    demand,
+                    node,
+                    worker,
+                    cost,
+                    lasts,
+                }
+            })
             .collect()
     }
 }

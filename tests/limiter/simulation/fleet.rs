@@ -70,16 +70,17 @@ impl SimulatedNode {
             is_dead: AtomicBool::new(false),
         });
         let state = Arc::new(Node::new(memory, Arc::new(Breaker::new()), share));
-        let wire = |worker: usize| {
-            let random = fastrand::Rng::with_seed(
-                seed ^ ((number * 8 + worker + 1) as u64).wrapping_mul(0x9e37_79b9),
-            );
-            Arc::new(WireStore {
-                node: wires.clone(),
-                random: Mutex::new(random),
-            }) as Arc<dyn Store>
-        };
-        let stores: Vec<Arc<dyn Store>> = (0..plan.workers).map(wire).collect();
+        let stores: Vec<Arc<dyn Store>> = (0..plan.workers)
+            .map(|worker: usize| {
+                let random = fastrand::Rng::with_seed(
+                    seed ^ ((number * 8 + worker + 1) as u64).wrapping_mul(0x9e37_79b9),
+                );
+                Arc::new(WireStore {
+                    node: wires.clone(),
+                    random: Mutex::new(random),
+                }) as Arc<dyn Store>
+            })
+            .collect();
         let workers = stores
             .iter()
             .map(|store| Limiter::of_node(state.clone(), store.clone()))
@@ -129,7 +130,8 @@ async fn sweep(node: Arc<Node>) {
 
 /// Announces a node like the heartbeat in Redis, and learns its share from the answers.
 async fn announce(number: u64, wires: Arc<NodeWires>, node: Arc<Node>) {
-    let (mut lower_since, mut answered_at) = (None::<Instant>, clock::now());
+    let mut lower_since = None::<Instant>;
+    let mut answered_at = clock::now();
     loop {
         match exchange(number, &wires, false).await {
             Some(view) => {

@@ -122,18 +122,23 @@ impl Trial<'_> {
 
     /// Steps of the server's clock: when, and by how many microseconds.
     fn steps(&self) -> Vec<(u64, i64)> {
-        let step = |fault: &Fault| match *fault {
-            Fault::ClockStep { at, by } => Some((at * MS, by * 1_000)),
-            _ => None,
-        };
-        let mut steps: Vec<_> = self.schedule.faults.iter().filter_map(step).collect();
+        let mut steps: Vec<_> = self
+            .schedule
+            .faults
+            .iter()
+            .filter_map(|fault: &Fault| match *fault {
+                Fault::ClockStep { at, by } => Some((at * MS, by * 1_000)),
+                _ => None,
+            })
+            .collect();
         steps.sort_unstable();
         steps
     }
 
     /// The first and the last time at which the server's clock passes `server_us`.
     fn passes(&self, server_us: u64) -> (u64, u64) {
-        let (mut from_us, mut offset_us) = (0, 0_i64);
+        let mut from_us = 0;
+        let mut offset_us = 0_i64;
         let mut passes: Vec<u64> = Vec::new();
         let steps = self.steps();
         for place in 0..=steps.len() {
@@ -194,7 +199,8 @@ impl Trial<'_> {
     /// The server's time, as if its clock stood still until it is as late again after it stepped
     /// back.
     fn furthest(&self, at_us: u64) -> u64 {
-        let (mut offset_us, mut furthest) = (0_i64, 0);
+        let mut offset_us = 0_i64;
+        let mut furthest = 0;
         for (step_us, by_us) in self
             .steps()
             .into_iter()
@@ -238,7 +244,8 @@ impl Trial<'_> {
 
     /// Never wasteful, where there are no faults: a bucket that knows no delay admits little more.
     fn is_wasted(&self, key: usize) -> Option<String> {
-        let (schedule, plan) = (self.schedule, &self.schedule.keys[key]);
+        let schedule = self.schedule;
+        let plan = &self.schedule.keys[key];
         let LimitNumbers::Bucket {
             tokens,
             period,
@@ -271,7 +278,9 @@ impl Trial<'_> {
             0
         };
         let capacity = whole * u128::from(burst) - price;
-        let (mut left, mut last_us, mut due) = (capacity, 0, 0);
+        let mut left = capacity;
+        let mut last_us = 0;
+        let mut due = 0;
         for made in schedule
             .requests
             .iter()
@@ -295,16 +304,22 @@ impl Trial<'_> {
     /// Each token is charged once, in the store, whatever happened on the way.
     fn is_charged_wrongly(&self, key: usize) -> Option<String> {
         let settled = self.observed.settled.get(&key)?;
-        let forgets = |fault: &Fault| matches!(fault, Fault::Emptied { .. });
-        if self.schedule.faults.iter().any(forgets) {
+        if self
+            .schedule
+            .faults
+            .iter()
+            .any(|fault: &Fault| matches!(fault, Fault::Emptied { .. }))
+        {
             return None;
         }
         let is_gone = |number: usize| {
-            let ends = |fault: &Fault| match fault {
-                Fault::Crash { node, .. } | Fault::Leave { node, .. } => *node == number,
-                _ => false,
-            };
-            self.schedule.faults.iter().any(ends)
+            self.schedule
+                .faults
+                .iter()
+                .any(|fault: &Fault| match fault {
+                    Fault::Crash { node, .. } | Fault::Leave { node, .. } => *node == number,
+                    _ => false,
+                })
         };
         let tokens = |made: &dyn Fn(&&ObservedDecision) -> bool| -> u64 {
             self.of_key(key)
@@ -316,21 +331,23 @@ impl Trial<'_> {
         let admitted = tokens(&|_| true);
         let died = tokens(&|made| is_gone(made.node) && made.decided_by == DecidedBy::Local);
         // A node that crashes gives back nothing of what its last calls took too much.
-        let crashes_after = |made: &&ObservedDecision| {
-            let ends_then = |fault: &Fault| match fault {
-                Fault::Crash { node, at } => {
-                    *node == made.node && made.answered_us + 1_000 * MS >= at * MS
-                }
-                _ => false,
-            };
-            self.schedule.faults.iter().any(ends_then)
-        };
         let lost = self
             .of_key(key)
-            .filter(crashes_after)
+            .filter(|made: &&ObservedDecision| {
+                self.schedule
+                    .faults
+                    .iter()
+                    .any(|fault: &Fault| match fault {
+                        Fault::Crash { node, at } => {
+                            *node == made.node && made.answered_us + 1_000 * MS >= at * MS
+                        }
+                        _ => false,
+                    })
+            })
             .map(|one| one.request.cost)
             .sum::<u64>();
-        let (least, most) = (admitted - died, admitted + settled.unheard + lost);
+        let least = admitted - died;
+        let most = admitted + settled.unheard + lost;
         let is_right = settled.counted >= least && settled.counted <= most;
         (!is_right).then(|| {
             format!(
@@ -366,9 +383,13 @@ impl Trial<'_> {
     fn is_decided_elsewhere(&self) -> Option<String> {
         // A store that is suddenly slow is late for those who waited for the call before, until
         // that is known.
-        let disturbs =
-            |fault: &Fault| matches!(fault, Fault::ClockStep { .. } | Fault::Slow { .. });
-        if self.schedule.has_losses() || self.schedule.faults.iter().any(disturbs) {
+        if self.schedule.has_losses()
+            || self
+                .schedule
+                .faults
+                .iter()
+                .any(|fault: &Fault| matches!(fault, Fault::ClockStep { .. } | Fault::Slow { .. }))
+        {
             return None;
         }
         let is_foreign = |made: &ObservedDecision| {
@@ -377,12 +398,12 @@ impl Trial<'_> {
                 .iter()
                 .any(|key| self.schedule.is_foreign(*key))
         };
-        let is_local =
-            |made: &&ObservedDecision| made.decided_by == DecidedBy::Local && !is_foreign(made);
         self.observed
             .decisions
             .iter()
-            .find(is_local)
+            .find(|made: &&ObservedDecision| {
+                made.decided_by == DecidedBy::Local && !is_foreign(made)
+            })
             .map(|made| format!("not decided by the store: {made:?}"))
     }
 
@@ -390,8 +411,13 @@ impl Trial<'_> {
     fn has_too_many_in_flight(&self, demand: usize) -> Option<String> {
         let (most, _) = self.schedule.demands[demand].permits?;
         // Of a slow store, claims wait for the claim before them, and are decided locally.
-        let forgets = |fault: &Fault| matches!(fault, Fault::Emptied { .. } | Fault::Slow { .. });
-        if self.schedule.has_losses() || self.schedule.faults.iter().any(forgets) {
+        if self.schedule.has_losses()
+            || self
+                .schedule
+                .faults
+                .iter()
+                .any(|fault: &Fault| matches!(fault, Fault::Emptied { .. } | Fault::Slow { .. }))
+        {
             return None;
         }
         let held = self

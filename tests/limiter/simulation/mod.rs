@@ -56,21 +56,24 @@ fn trial(seed: u64) -> (Schedule, Vec<String>) {
 
 fn failures(seeds: Range<u64>) -> Vec<String> {
     let next = AtomicU64::new(seeds.start);
-    let work = || {
-        let mut failed = Vec::new();
-        loop {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= seeds.end {
-                return failed;
-            }
-            let (schedule, broken) = trial(seed);
-            if !broken.is_empty() {
-                failed.push((seed, format!("{}\n{schedule:?}", broken.join("\n"))));
-            }
-        }
-    };
     let mut failed: Vec<(u64, String)> = thread::scope(|scope| {
-        let workers: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
+        let workers: Vec<_> = (0..THREADS)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut failed = Vec::new();
+                    loop {
+                        let seed = next.fetch_add(1, Ordering::Relaxed);
+                        if seed >= seeds.end {
+                            return failed;
+                        }
+                        let (schedule, broken) = trial(seed);
+                        if !broken.is_empty() {
+                            failed.push((seed, format!("{}\n{schedule:?}", broken.join("\n"))));
+                        }
+                    }
+                })
+            })
+            .collect();
         workers
             .into_iter()
             .flat_map(|worker| worker.join().unwrap())

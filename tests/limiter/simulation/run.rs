@@ -124,7 +124,8 @@ impl fmt::Display for ObservedDecision {
             granted,
             decided_by,
         } = self;
-        let (demand, cost) = (request.demand, request.cost);
+        let demand = request.demand;
+        let cost = request.cost;
         write!(
             f,
             "{sent_us:>8} {answered_us:>8} d{demand} n{node} cost {cost} {granted} {decided_by:?}"
@@ -156,7 +157,8 @@ pub fn run(schedule: &Schedule) -> Observed {
         ))
         .await;
         with_redis(|redis| redis.start());
-        let (started, observed) = (clock::now(), Arc::new(Mutex::new(Observed::default())));
+        let started = clock::now();
+        let observed = Arc::new(Mutex::new(Observed::default()));
         let mut run = Run {
             schedule,
             started,
@@ -295,7 +297,8 @@ impl Run<'_> {
             let sent_us = since(started);
             let decision = limiter.decide(&checks).wait().await;
             let answered_us = since(started);
-            let (granted, decided_by) = (decision.granted, decision.decided_by);
+            let granted = decision.granted;
+            let decided_by = decision.decided_by;
             let made = ObservedDecision {
                 request,
                 node: number,
@@ -327,18 +330,21 @@ impl Run<'_> {
                 CheckPolicy::default(),
             );
         }
-        let permit = |(most, _): (u64, _)| PermitCheck {
-            need: PermitNeed {
-                key: permit_key(request.demand),
-                limit: ConcurrencyLimit::new(most, Scope::Fleet),
-                cost: 1,
-            },
-            largest_cost: 1,
-            on_outage: OnOutage::Local,
-        };
         Checks {
             tokens,
-            permits: demand.permits.map(permit).into_iter().collect(),
+            permits: demand
+                .permits
+                .map(|(most, _): (u64, _)| PermitCheck {
+                    need: PermitNeed {
+                        key: permit_key(request.demand),
+                        limit: ConcurrencyLimit::new(most, Scope::Fleet),
+                        cost: 1,
+                    },
+                    largest_cost: 1,
+                    on_outage: OnOutage::Local,
+                })
+                .into_iter()
+                .collect(),
         }
     }
 

@@ -13,16 +13,17 @@ use tollgate_limiter::algorithm::concurrency::{
     DEMAND_US, GrantedPermits, LEASE_US, PermitRequest, ROTATION_US,
 };
 use tollgate_limiter::algorithm::level::Level;
-use tollgate_limiter::algorithm::quota::{AlgorithmScript, Quota};
+use tollgate_limiter::algorithm::quota::AlgorithmScript;
 use tollgate_limiter::algorithm::share::Share;
 use tollgate_limiter::algorithm::token_bucket::MAX_TICKS;
 use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::store::adjustment::{
     Adjustment, AdjustmentBatch, AdjustmentOutcome, AdjustmentResult, Change, PlacedAdjustment,
 };
+use tollgate_limiter::store::redis::ShippedScript;
 use tollgate_limiter::store::{BucketCharge, Grant, PermitClaim, StoreError};
 
-use crate::scripts::{LuaScripts, ShippedScript};
+use crate::scripts::LuaScripts;
 
 /// The server's clock when a run starts: 800 seconds into an hour.
 pub const EPOCH_US: u64 = 1_763_000_000_000_000;
@@ -168,11 +169,13 @@ impl SimulatedRedis {
             args.extend([quota.script().letter().to_owned(), cost.to_string()]);
             args.extend(quota.script_numbers(0).map(|number| number.to_string()));
         }
-        let is_bucket =
-            |charge: &BucketCharge| charge.quota.script() == AlgorithmScript::TokenBucket;
-        let script = match charges.iter().all(is_bucket) {
-            true => ShippedScript::TakeTokenBucket,
-            false => ShippedScript::TakeAny,
+        let script = if charges
+            .iter()
+            .all(|charge: &BucketCharge| charge.quota.script() == AlgorithmScript::TokenBucket)
+        {
+            ShippedScript::TakeTokenBucket
+        } else {
+            ShippedScript::TakeAny
         };
         let reply = self.run(
             script,
@@ -189,7 +192,9 @@ impl SimulatedRedis {
             quota,
             cost,
             largest_cost,
-        } in charges.iter().filter(|charge| !charge.quota.is_window())
+        } in charges
+            .iter()
+            .filter(|charge| !charge.quota.tokens_expire())
         {
             // Tokens that weigh more than they are.
             let held = view
@@ -291,11 +296,13 @@ impl SimulatedRedis {
             .iter()
             .map(|claim| format!("!in-flight:{}", key_text(&claim.key)));
         let reply = self.run(ShippedScript::Concurrency, keys, args)?;
-        let granted = |of_claim: &[i64]| {
-            let [own, others, share] = [0, 1, 2].map(|at| of_claim[at] as u64);
-            GrantedPermits { own, others, share }
-        };
-        Ok(reply[2..].chunks_exact(3).map(granted).collect())
+        Ok(reply[2..]
+            .chunks_exact(3)
+            .map(|of_claim: &[i64]| {
+                let [own, others, share] = [0, 1, 2].map(|at| of_claim[at] as u64);
+                GrantedPermits { own, others, share }
+            })
+            .collect())
     }
 
     /// Announces `node`, or, with `leaves`, takes it out. The fleet as it is told then.
@@ -340,9 +347,10 @@ impl SimulatedRedis {
         let keys = [key_text(&charge.key)].into_iter();
         let reply = self.scripts.run(ShippedScript::Grant, keys, args).unwrap();
         let state = &reply[3..3 + usize::try_from(reply[2]).unwrap()];
-        match charge.quota {
-            Quota::TokenBucket(_) => state.first().map_or(0, |ticks| *ticks as u64),
-            Quota::Window(_) => state.chunks_exact(2).map(|entry| entry[1] as u64).sum(),
+        if charge.quota.tokens_expire() {
+            state.chunks_exact(2).map(|entry| entry[1] as u64).sum()
+        } else {
+            state.first().map_or(0, |ticks| *ticks as u64)
         }
     }
 }

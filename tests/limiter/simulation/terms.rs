@@ -36,9 +36,12 @@ struct Loss {
 impl Schedule {
     /// Nodes that may be there at the same time, at least.
     fn fewest_nodes(&self) -> usize {
-        let gone = |fault: &&Fault| matches!(fault, Fault::Leave { .. } | Fault::Crash { .. });
         let absent = self.nodes.iter().filter(|node| node.joins > 0).count()
-            + self.faults.iter().filter(gone).count();
+            + self
+                .faults
+                .iter()
+                .filter(|fault: &&Fault| matches!(fault, Fault::Leave { .. } | Fault::Crash { .. }))
+                .count();
         self.nodes.len().saturating_sub(absent).max(1)
     }
 
@@ -74,9 +77,11 @@ impl Schedule {
         let plan = &self.keys[key];
         let largest =
             |of: fn(LimitNumbers) -> u64| plan.versions().map(of).max().unwrap_or_default();
-        let (burst, period) = (largest(|limit| limit.rate().2), plan.limit.rate().1);
+        let burst = largest(|limit| limit.rate().2);
+        let period = plan.limit.rate().1;
         let flow = |during: u64| (largest(|limit| limit.rate().0) * during).div_ceil(period);
-        let (fewest, all) = (self.fewest_nodes() as u64, self.nodes.len() as u64);
+        let fewest = self.fewest_nodes() as u64;
+        let all = self.nodes.len() as u64;
         let smallest = plan
             .versions()
             .map(|limit| limit.rate().2)
@@ -101,8 +106,8 @@ impl Schedule {
         } in self.losses().filter(|loss| loss.nodes > 0)
         {
             let nodes = nodes as u64;
-            match nodes >= fewest || !is_divided {
-                true => concede(
+            if nodes >= fewest || !is_divided {
+                concede(
                     from,
                     to,
                     burst
@@ -111,12 +116,13 @@ impl Schedule {
                         } else {
                             unnoticed
                         }),
-                ),
-                false => concede(
+                )
+            } else {
+                concede(
                     from,
                     to,
                     ((burst + flow(unnoticed)) * nodes).div_ceil(fewest),
-                ),
+                )
             }
         }
         for fault in &self.faults {

@@ -96,7 +96,8 @@ impl WireStore {
         let (mut out, mut back, is_request_lost, is_reply_lost) = {
             let mut random = self.random.lock();
             let mut way = || random.u64(condition.latency.0..=condition.latency.1);
-            let (out, back) = (way(), way());
+            let out = way();
+            let back = way();
             let mut lost = |percent| random.u32(0..100) < percent;
             (
                 out,

@@ -208,8 +208,9 @@ fn fair_share(
     claim: PermitRequest,
     now_us: u64,
 ) -> u64 {
-    let others = || holders.iter().filter(|holder| holder.node != node);
-    let wanted = others()
+    let others = holders.iter().filter(|holder| holder.node != node);
+    let wanted = others
+        .clone()
         .map(|holder| holder.demand(now_us))
         .fold(claim.demand, u64::saturating_add);
     if wanted <= most {
@@ -217,15 +218,20 @@ fn fair_share(
     }
     let unit = claim.largest_cost.clamp(1, most.max(1));
     let own = claim.demand.div_ceil(unit);
-    let units = |holder: &PermitHolder| holder.demand(now_us).div_ceil(unit);
-    let demands = || others().map(units).chain([own]);
-    let (mut left, mut contenders) = (most / unit, demands().count() as u64);
+    let demands = others
+        .map(|holder| holder.demand(now_us).div_ceil(unit))
+        .chain([own]);
+    let mut left = most / unit;
+    let mut contenders = demands.clone().count() as u64;
     loop {
         // Each demand that is met raises the level for the others.
         let level = left / contenders;
-        let (met, unmet) = demands().fold((0, 0), |(met, unmet), demand| match demand <= level {
-            true => (met + demand, unmet),
-            false => (met, unmet + 1),
+        let (met, unmet) = demands.clone().fold((0, 0), |(met, unmet), demand| {
+            if demand <= level {
+                (met + demand, unmet)
+            } else {
+                (met, unmet + 1)
+            }
         });
         if unmet == 0 {
             return most;
@@ -236,9 +242,11 @@ fn fair_share(
         }
         contenders = unmet;
     }
-    let (level, remaining) = (left / contenders, left % contenders);
-    let rank = others()
-        .filter(|holder| holder.node < node && units(holder) > level)
+    let level = left / contenders;
+    let remaining = left % contenders;
+    let rank = holders
+        .iter()
+        .filter(|holder| holder.node < node && holder.demand(now_us).div_ceil(unit) > level)
         .count() as u64;
     let has_one_more = own > level && (rank + now_us / ROTATION_US) % contenders < remaining;
     (level + u64::from(has_one_more)) * unit
@@ -310,23 +318,27 @@ mod tests {
 
     /// The shares of nodes with these demands, each of which holds nothing yet, at `now_us`.
     fn shares(most: u64, demands: &[u64], largest_cost: u64, now_us: u64) -> Vec<u64> {
-        let holder = |(node, demand): (u64, &u64)| PermitHolder {
-            node,
-            permits: 0,
-            demand: *demand,
-            turn: 1,
-            until_us: now_us + LEASE_US,
-        };
-        let holders: Vec<_> = (0..).zip(demands).map(holder).collect();
-        let share = |own: &PermitHolder| {
-            let claim = PermitRequest {
-                demand: own.demand,
-                largest_cost,
-                ..PermitRequest::default()
-            };
-            fair_share(&holders, own.node, most, claim, now_us)
-        };
-        holders.iter().map(share).collect()
+        let holders: Vec<_> = (0..)
+            .zip(demands)
+            .map(|(node, demand)| PermitHolder {
+                node,
+                permits: 0,
+                demand: *demand,
+                turn: 1,
+                until_us: now_us + LEASE_US,
+            })
+            .collect();
+        holders
+            .iter()
+            .map(|own| {
+                let claim = PermitRequest {
+                    demand: own.demand,
+                    largest_cost,
+                    ..PermitRequest::default()
+                };
+                fair_share(&holders, own.node, most, claim, now_us)
+            })
+            .collect()
     }
 
     #[test]
@@ -340,8 +352,8 @@ mod tests {
 
     #[test]
     fn permits_that_cannot_be_divided_go_to_one_node_after_the_other() {
-        let all = |rotation| shares(1, &[9, 9], 1, rotation * ROTATION_US);
-        assert_eq!([all(0), all(1), all(2)], [[1, 0], [0, 1], [1, 0]]);
+        let turns = [0, 1, 2].map(|rotation| shares(1, &[9, 9], 1, rotation * ROTATION_US));
+        assert_eq!(turns, [[1, 0], [0, 1], [1, 0]]);
         assert_eq!(shares(10, &[9, 9, 9], 1, 0), [4, 3, 3]);
         assert_eq!(
             shares(10, &[9, 9, 9], 1, ROTATION_US).iter().sum::<u64>(),
@@ -359,7 +371,13 @@ mod tests {
     #[test]
     fn a_node_beyond_its_share_gets_nothing_more_and_gives_back_as_its_requests_end() {
         let mut holders = Vec::new();
-        let claim = |holders: &mut Vec<PermitHolder>, node, wanted, kept, turn| {
+        fn claim(
+            holders: &mut Vec<PermitHolder>,
+            node: u64,
+            wanted: u64,
+            kept: u64,
+            turn: u64,
+        ) -> GrantedPermits {
             let claim = PermitRequest {
                 wanted,
                 demand: wanted,
@@ -369,7 +387,7 @@ mod tests {
                 turn,
             };
             super::claim(holders, node, 10, claim, turn)
-        };
+        }
         assert_eq!(
             claim(&mut holders, 1, 20, 0, 1),
             GrantedPermits {
@@ -425,13 +443,9 @@ mod tests {
         let mut holders = Vec::new();
         claimed(&mut holders, 1, request(10, 10, 1), 0);
         claimed(&mut holders, 2, request(10, 0, 1), 0);
-        let share = |holders: &[PermitHolder], now_us| {
-            fair_share(holders, 1, 10, request(10, 9, 2), now_us)
-        };
-        assert_eq!(
-            (share(&holders, DEMAND_US - 1), share(&holders, DEMAND_US)),
-            (5, 10)
-        );
+        let shares = [DEMAND_US - 1, DEMAND_US]
+            .map(|now_us| fair_share(&holders, 1, 10, request(10, 9, 2), now_us));
+        assert_eq!(shares, [5, 10]);
     }
 
     #[test]
@@ -443,11 +457,10 @@ mod tests {
 
     #[test]
     fn a_request_that_finds_too_few_permits_may_try_again_soon() {
-        let limit = ConcurrencyLimit::new(10, Scope::Fleet);
-        let level_of = |used, cost| {
-            let level = level(limit, used, cost);
+        fn level_of(used: u64, cost: u64) -> (u64, u64, u64) {
+            let level = level(ConcurrencyLimit::new(10, Scope::Fleet), used, cost);
             (level.remaining, level.retry_after_us, level.reset_after_us)
-        };
+        }
         assert_eq!(level_of(0, 10), (10, 0, 0));
         assert_eq!(level_of(7, 3), (3, 0, RETRY_US));
         assert_eq!(level_of(7, 4), (3, RETRY_US, RETRY_US));

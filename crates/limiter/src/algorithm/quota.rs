@@ -95,19 +95,6 @@ impl Quota {
         }
     }
 
-    /// The number of equal parts of `whole` that this is one of.
-    #[inline]
-    pub fn parts_of(self, whole: Self) -> u32 {
-        let parts = match (self, whole) {
-            (Self::TokenBucket(part), Self::TokenBucket(whole)) => {
-                part.emission() / whole.emission()
-            }
-            (Self::Window(part), Self::Window(whole)) => u64::from(part.weight() / whole.weight()),
-            _ => 1,
-        };
-        u32::try_from(parts).unwrap_or(u32::MAX)
-    }
-
     /// This limit for tokens that may be spent a while after they were taken. Windows have no
     /// leases.
     #[inline]
@@ -231,8 +218,22 @@ impl Quota {
 
     /// Whether tokens come back when they expire, and not one by one.
     #[inline]
-    pub fn is_window(self) -> bool {
-        matches!(self, Self::Window(_))
+    pub fn tokens_expire(self) -> bool {
+        match self {
+            Self::TokenBucket(_) => false,
+            Self::Window(_) => true,
+        }
+    }
+
+    /// The part of a debt's `charge` that comes back within `left_us` microseconds. A window owes all
+    /// or nothing: its tokens come back together.
+    #[inline]
+    pub fn charge_within(self, charge: u64, left_us: u64) -> u64 {
+        match self {
+            Self::TokenBucket(bucket) => charge.min(bucket.tick_rate().ticks(left_us)),
+            Self::Window(_) if left_us == 0 => 0,
+            Self::Window(_) => charge,
+        }
     }
 
     /// The unspent part of a reservation of `reserved` tokens that was held for `held_us`

@@ -71,30 +71,28 @@ impl Share {
         (self.rank < self.nodes).then_some(self.rank)
     }
 
-    /// The quota that this node enforces for `key`; `None` when another node has the whole of it.
-    /// `largest_cost` is the most tokens that any request takes of the limit: the answer must not
-    /// depend on the single request, or a node would grant dear requests from the whole while
-    /// others grant cheap ones from their shares.
+    /// The number of parts of the limit of `key`, of which this node enforces one: 1 if it has the
+    /// whole of it. `None`: another node has. `largest_cost` is the most tokens that any request
+    /// takes of the limit. The answer must not depend on the single request, or a node would grant
+    /// dear requests from the whole while others grant cheap ones from their shares.
     #[inline]
-    pub fn of(self, key: &[u8], quota: Quota, largest_cost: u64) -> Option<Quota> {
-        let part = quota.shared_by(self.nodes);
-        self.divided(key, part.holds(largest_cost), part, quota)
+    pub fn parts(self, key: &[u8], quota: Quota, largest_cost: u64) -> Option<u32> {
+        self.parts_if(quota.shared_by(self.nodes).holds(largest_cost), key)
     }
 
-    /// Like [`Self::of`], of a limit of requests in flight.
+    /// Like [`Self::parts`], for a limit of requests in flight.
     #[inline]
-    pub fn of_permits(
+    pub fn permit_parts(
         self,
         key: &[u8],
         limit: ConcurrencyLimit,
         largest_cost: u64,
-    ) -> Option<ConcurrencyLimit> {
-        let part = limit.shared_by(self.nodes);
-        self.divided(key, largest_cost <= part.most(), part, limit)
+    ) -> Option<u32> {
+        self.parts_if(largest_cost <= limit.shared_by(self.nodes).most(), key)
     }
 
     /// The part of the limit that this node, which reaches the store, holds back for silent nodes
-    /// with these ranks. A limit that cannot be divided (see [`Self::of`]) is held back if its
+    /// with these ranks. A limit that cannot be divided (see [`Self::parts`]) is held back if its
     /// owner is silent.
     pub fn held_back(
         self,
@@ -104,39 +102,46 @@ impl Share {
         silent: &[u32],
     ) -> HeldBack {
         let nodes = self.nodes;
-        let count = self.others_of(u32::try_from(silent.len()).unwrap_or(u32::MAX));
-        match count {
-            0 => HeldBack::Nothing,
-            _ if quota.shared_by(nodes).holds(largest_cost) => HeldBack::Shares {
+        let count = self.bounded(u32::try_from(silent.len()).unwrap_or(u32::MAX));
+        if count == 0 {
+            HeldBack::Nothing
+        } else if quota.shared_by(nodes).holds(largest_cost) {
+            HeldBack::Shares {
                 nodes,
                 silent: count,
-            },
-            _ if silent
-                .iter()
-                .any(|rank| u64::from(*rank) == fnv1a(key) % u64::from(nodes)) =>
-            {
-                HeldBack::Whole
             }
-            _ => HeldBack::Nothing,
+        } else if silent.iter().any(|rank| self.is_owner(*rank, key)) {
+            HeldBack::Whole
+        } else {
+            HeldBack::Nothing
         }
     }
 
     /// The part of a limit's rate that is held back for so many silent nodes, where the limit can
     /// be divided.
     pub fn held_back_ratio(self, silent: u32) -> f64 {
-        f64::from(self.others_of(silent)) / f64::from(self.nodes)
+        f64::from(self.bounded(silent)) / f64::from(self.nodes)
     }
 
-    /// Of so many nodes those that this is not one of: it reaches the store, whatever is known.
-    fn others_of(self, nodes: u32) -> u32 {
-        nodes.min(self.nodes.saturating_sub(1))
+    /// The number of silent nodes, without this one: it reaches the store, whatever is known.
+    fn bounded(self, silent: u32) -> u32 {
+        silent.min(self.nodes.saturating_sub(1))
     }
 
-    fn divided<L>(self, key: &[u8], part_holds: bool, part: L, whole: L) -> Option<L> {
-        if part_holds {
-            return Some(part);
+    /// The number of parts of a limit that can be divided or not.
+    fn parts_if(self, is_divisible: bool, key: &[u8]) -> Option<u32> {
+        if is_divisible {
+            Some(self.nodes)
+        } else if self.is_owner(self.rank, key) {
+            Some(1)
+        } else {
+            None
         }
-        (fnv1a(key) % u64::from(self.nodes) == u64::from(self.rank)).then_some(whole)
+    }
+
+    /// Whether the node with this rank has the whole of a limit that cannot be divided.
+    fn is_owner(self, rank: u32, key: &[u8]) -> bool {
+        fnv1a(key) % u64::from(self.nodes) == u64::from(rank)
     }
 }
 
@@ -155,7 +160,9 @@ mod tests {
     use crate::algorithm::token_bucket::TokenBucket;
 
     fn quota(tokens: u64, burst: u64) -> Quota {
-        let nonzero = |n| NonZeroU64::new(n).unwrap();
+        fn nonzero(number: u64) -> NonZeroU64 {
+            NonZeroU64::new(number).unwrap()
+        }
         TokenBucket::new(nonzero(tokens), nonzero(1_000_000), nonzero(burst))
             .unwrap()
             .into()
@@ -166,10 +173,10 @@ mod tests {
         let tiny = quota(2, 2);
         for key in [b"a".as_slice(), b"b", b"c", b"per-user\0alice"] {
             let owners = (0..3)
-                .filter(|rank| Share::new(3, *rank).of(key, tiny, 1) == Some(tiny))
+                .filter(|rank| Share::new(3, *rank).parts(key, tiny, 1) == Some(1))
                 .count();
             let deniers = (0..3)
-                .filter(|rank| Share::new(3, *rank).of(key, tiny, 1).is_none())
+                .filter(|rank| Share::new(3, *rank).parts(key, tiny, 1).is_none())
                 .count();
             assert_eq!((owners, deniers), (1, 2));
         }
@@ -179,13 +186,10 @@ mod tests {
     fn a_cheap_request_follows_the_dearest_of_its_limit() {
         let limit = quota(8, 8);
         let owners = (0..2)
-            .filter(|rank| Share::new(2, *rank).of(b"k", limit, 5).is_some())
+            .filter(|rank| Share::new(2, *rank).parts(b"k", limit, 5).is_some())
             .count();
         assert_eq!(owners, 1);
-        assert_eq!(
-            Share::new(2, 0).of(b"k", limit, 4),
-            Some(limit.shared_by(2))
-        );
+        assert_eq!(Share::new(2, 0).parts(b"k", limit, 4), Some(2));
     }
 
     #[test]
@@ -231,7 +235,7 @@ mod tests {
     fn a_limit_that_one_node_owns_alone_is_held_back_if_that_one_is_silent() {
         let tiny = quota(2, 2);
         let owner = (0..3)
-            .find(|rank| Share::new(3, *rank).of(b"k", tiny, 1).is_some())
+            .find(|rank| Share::new(3, *rank).parts(b"k", tiny, 1).is_some())
             .unwrap();
         let held = Share::new(3, 0).held_back(b"k", tiny, 1, &[owner]);
         assert_eq!((held, held.quota(2)), (HeldBack::Whole, 0));
@@ -249,10 +253,7 @@ mod tests {
 
     #[test]
     fn a_node_without_a_place_owns_nothing_alone() {
-        assert_eq!(Share::unplaced(3).of(b"k", quota(2, 2), 1), None);
-        assert_eq!(
-            Share::unplaced(1).of(b"k", quota(2, 2), 2),
-            Some(quota(2, 2))
-        );
+        assert_eq!(Share::unplaced(3).parts(b"k", quota(2, 2), 1), None);
+        assert_eq!(Share::unplaced(1).parts(b"k", quota(2, 2), 2), Some(1));
     }
 }

@@ -8,7 +8,12 @@
 //! Guarantees that every number stays below 2^53, so that Lua's doubles hold it exactly, and that
 //! rounding never admits more than asked for.
 
+pub mod conversion;
+pub mod state;
+
 use std::num::NonZeroU64;
+
+use crate::algorithm::level::Level;
 
 /// Capacities stay below this many ticks, so that a capacity plus one request stays below 2^53.
 pub const MAX_TICKS: u64 = 1 << 52;
@@ -92,11 +97,9 @@ impl TokenBucket {
         period_us: NonZeroU64,
         burst: NonZeroU64,
     ) -> Result<Self, TokenBucketError> {
-        let (tokens, period, burst) = (
-            u128::from(tokens.get()),
-            u128::from(period_us.get()),
-            u128::from(burst.get()),
-        );
+        let tokens = u128::from(tokens.get());
+        let period = u128::from(period_us.get());
+        let burst = u128::from(burst.get());
         if tokens * 1_000_000 > period * u128::from(MAX_TOKENS_PER_SECOND) {
             return Err(TokenBucketError::TooFast);
         }
@@ -278,12 +281,6 @@ impl TickRate {
         ticks.div_ceil(self.ticks_per_us)
     }
 
-    /// Whole tokens, rounded up.
-    #[inline]
-    pub fn tokens(self, ticks: u64) -> u64 {
-        ticks.div_ceil(self.emission)
-    }
-
     /// Ticks that flow off in so many microseconds.
     #[inline]
     pub fn ticks(self, micros: u64) -> u64 {
@@ -403,6 +400,17 @@ pub fn convert(backlog: u64, old: TickRate, new: TickRate) -> u64 {
 pub fn convert_room(room: u64, old: TickRate, new: TickRate) -> u64 {
     let scaled = u128::from(room) * u128::from(new.emission) / u128::from(old.emission.max(1));
     u64::try_from(scaled).map_or(MAX_TICKS, |ticks| ticks.min(MAX_TICKS))
+}
+
+impl From<ChargeOutcome> for Level {
+    #[inline]
+    fn from(outcome: ChargeOutcome) -> Self {
+        Self {
+            remaining: outcome.remaining,
+            retry_after_us: outcome.retry_after_us,
+            reset_after_us: outcome.reset_after_us,
+        }
+    }
 }
 
 fn gcd(a: u128, b: u128) -> u128 {

@@ -11,6 +11,8 @@
 //! clock which steps back over the beginning of a fixed window by no more than [`MAX_STEP_BACK_US`]
 //! opens neither window twice.
 
+pub mod state;
+
 use smallvec::SmallVec;
 
 use crate::algorithm::calendar::Period;
@@ -147,12 +149,6 @@ impl Window {
         self.quota
     }
 
-    /// Units of the quota that one token takes.
-    #[inline]
-    pub fn weight(self) -> u32 {
-        self.weight
-    }
-
     #[inline]
     pub fn span(self) -> Span {
         self.span
@@ -216,7 +212,7 @@ impl Span {
 impl WindowEntries {
     /// `tokens` that expire at `until_us`.
     #[inline]
-    pub fn of(tokens: u64, until_us: u64) -> Self {
+    pub fn new(tokens: u64, until_us: u64) -> Self {
         let mut list = Self::default();
         list.add(tokens, until_us);
         list

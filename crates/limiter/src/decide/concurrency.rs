@@ -128,10 +128,6 @@ impl Limiter {
     }
 
     fn take_now(&self, check: &PermitCheck) -> (Admittance, DecidedBy) {
-        let taken = |outcome| match outcome {
-            Ok((permit, level)) => Admittance::Taken(permit, level),
-            Err(level) => Admittance::Full(level),
-        };
         let need = &check.need;
         match self.client() {
             Some(client)
@@ -145,10 +141,10 @@ impl Limiter {
             Some(client) if need.limit.scope() == Scope::Fleet => {
                 // The store learns of these requests when it is back.
                 keep_claims(client);
-                (taken(self.take_alone(check, client)), DecidedBy::Local)
+                (self.take_alone(check, client).into(), DecidedBy::Local)
             }
             _ => (
-                taken(self.permits().take_alone(need, need.limit)),
+                self.permits().take_alone(need, need.limit).into(),
                 DecidedBy::Local,
             ),
         }
@@ -184,12 +180,11 @@ impl Limiter {
             .after(client.away_for(client.store.server_of_permits(&need.key)))
         {
             OnOutage::Local | OnOutage::LocalFor { .. } => {
-                let part = client.node.share.get().of_permits(
-                    need.key.as_bytes(),
-                    need.limit,
-                    check.largest_cost,
-                );
-                self.permits().take_alone(need, part.ok_or(FULL)?)
+                let share = client.node.share.get();
+                let parts = share
+                    .permit_parts(need.key.as_bytes(), need.limit, check.largest_cost)
+                    .ok_or(FULL)?;
+                self.permits().take_alone(need, need.limit.shared_by(parts))
             }
             // The permits in use are counted all the same.
             OnOutage::Allow => self

@@ -72,7 +72,8 @@ impl Decision {
     /// A decision on tokens alone.
     #[inline]
     pub fn new(decided_by: DecidedBy, granted: bool, taken_at_us: u64, levels: Levels) -> Self {
-        let (permit_levels, permits) = (Vec::new(), Vec::new());
+        let permit_levels = Vec::new();
+        let permits = Vec::new();
         Self {
             decided_by,
             granted,

@@ -26,7 +26,6 @@ use crate::decide::store_client::StoreClient;
 use crate::limit::key::Key;
 use crate::node::Node;
 use crate::node::breaker::Breaker;
-use crate::node::lease::SpentLease;
 use crate::node::permits::PermitTable;
 use crate::store::fleet_share::FleetShare;
 use crate::store::hash_reader::{FieldValue, HashReader};
@@ -121,7 +120,8 @@ impl Limiter {
     /// Like [`Self::shared`], for one of several workers: they share `node`, and each has a `store`
     /// connection of its own.
     pub fn of_node(node: Arc<Node>, store: Arc<dyn Store>) -> Self {
-        let (memory, permits) = (node.memory.clone(), node.permits.clone());
+        let memory = node.memory.clone();
+        let permits = node.permits.clone();
         let client = Arc::new(StoreClient::new(node, store));
         let settler = Arc::new(Settler::new(memory.clone(), Some(client.clone())));
         let shared = Some(Arc::new(Batcher::new(client)));
@@ -224,9 +224,10 @@ impl Limiter {
             None => Deciding::Waiting(async move {
                 let deadline = deadline.unwrap_or_else(|| self.deadline());
                 // Boxed, like all that few requests need: the others would carry the room for it.
-                match checks.permits.is_empty() {
-                    true => self.tokens_by_store(&checks.tokens, deadline).await,
-                    false => Box::pin(self.permits_by_store(checks, deadline)).await,
+                if checks.permits.is_empty() {
+                    self.tokens_by_store(&checks.tokens, deadline).await
+                } else {
+                    Box::pin(self.permits_by_store(checks, deadline)).await
                 }
             }),
         }
@@ -235,9 +236,10 @@ impl Limiter {
     /// The decision on a request, when the store need not be asked for it.
     #[inline]
     pub(crate) fn known(&self, checks: &Checks) -> Option<Decision> {
-        match checks.permits.is_empty() {
-            true => self.tokens_locally(&checks.tokens),
-            false => self.permits_locally(checks),
+        if checks.permits.is_empty() {
+            self.tokens_locally(&checks.tokens)
+        } else {
+            self.permits_locally(checks)
         }
     }
 
@@ -401,20 +403,24 @@ async fn from_lease_and_store(
         return batcher.take(checks, deadline).await;
     }
     let mut levels = decision.levels.iter().copied();
-    let level = |spent: &Option<SpentLease>| {
-        spent.map_or_else(|| levels.next().unwrap_or_default(), |spent| spent.level)
-    };
-    let levels = uncommitted.spent.iter().map(level).collect();
+    let levels = uncommitted
+        .spent
+        .iter()
+        .map(|spent| spent.map_or_else(|| levels.next().unwrap_or_default(), |spent| spent.level))
+        .collect();
     let mut places = 0..;
-    let source = |spent: &Option<SpentLease>| match spent {
-        Some(spent) => DecisionSource {
-            decided_by: DecidedBy::Lease,
-            taken_at_us: spent.source.taken_at_us,
-            counted: true,
-        },
-        None => decision.source(places.next().unwrap_or_default()),
-    };
-    let sources: Vec<_> = uncommitted.spent.iter().map(source).collect();
+    let sources: Vec<_> = uncommitted
+        .spent
+        .iter()
+        .map(|spent| match spent {
+            Some(spent) => DecisionSource {
+                decided_by: DecidedBy::Lease,
+                taken_at_us: spent.source.taken_at_us,
+                counted: true,
+            },
+            None => decision.source(places.next().unwrap_or_default()),
+        })
+        .collect();
     if decision.granted {
         uncommitted.commit();
     }
@@ -431,13 +437,12 @@ struct UncommittedTokens<'a> {
 
 impl UncommittedTokens<'_> {
     fn is_valid(&self, now_us: u64) -> bool {
-        let end = |(charge, spent): (&BucketCharge, &Option<SpentLease>)| {
-            Some(spent.as_ref()?.source.sent_us + charge.quota.lease_us())
-        };
         self.charges
             .iter()
             .zip(&self.spent)
-            .filter_map(end)
+            .filter_map(|(charge, spent)| {
+                Some(spent.as_ref()?.source.sent_us + charge.quota.lease_us())
+            })
             .all(|end_us| now_us <= end_us)
     }
 

@@ -33,12 +33,13 @@ pub(crate) fn lacks_leased(charges: &[BucketCharge], decision: &Decision) -> boo
 
 /// The decision on a request whose limits are all paid with tokens taken ahead.
 pub(crate) fn paid(spent: &SpentTokens) -> Decision {
-    let each = || spent.iter().flatten();
-    let taken_at_us = each()
+    let leases = spent.iter().flatten();
+    let taken_at_us = leases
+        .clone()
         .map(|spent| spent.source.taken_at_us)
         .min()
         .unwrap_or_default();
-    let levels = each().map(|spent| spent.level).collect();
+    let levels = leases.map(|spent| spent.level).collect();
     Decision::new(DecidedBy::Lease, true, taken_at_us, levels)
 }
 
@@ -83,7 +84,8 @@ impl StoreClient {
         } else {
             u64::try_from(self.timeout().as_micros()).unwrap_or(u64::MAX)
         };
-        let (now_us, nodes) = (clock::monotonic_micros(), self.node.share.get().nodes());
+        let now_us = clock::monotonic_micros();
+        let nodes = self.node.share.get().nodes();
         let mut all = SpentTokens::new();
         for (charge, policy) in checks.iter() {
             if !charge.is_leased() {
@@ -137,7 +139,8 @@ impl StoreClient {
             return;
         }
         if let Ok(runtime) = Handle::try_current() {
-            let (client, checks) = (self.clone(), TokenChecks::one(charge.clone(), policy));
+            let client = self.clone();
+            let checks = TokenChecks::one(charge.clone(), policy);
             runtime.spawn(async move { client.take_ahead(&checks, units).await });
         }
     }
@@ -155,16 +158,18 @@ fn denied_before(
     }
     let now_us = clock::monotonic_micros();
     let mut denied = false;
-    let level = |charge: &BucketCharge| -> Level {
-        let cost = || store::cost_of(charges, charge);
-        let found = if counts(charge) {
-            node.denials.find(charge, cost(), now_us)
-        } else {
-            None
-        };
-        denied |= found.is_some();
-        found.unwrap_or_default()
-    };
-    let levels: Levels = charges.iter().map(level).collect();
+    let levels: Levels = charges
+        .iter()
+        .map(|charge: &BucketCharge| -> Level {
+            let found = if counts(charge) {
+                node.denials
+                    .find(charge, store::cost_of(charges, charge), now_us)
+            } else {
+                None
+            };
+            denied |= found.is_some();
+            found.unwrap_or_default()
+        })
+        .collect();
     denied.then(|| Decision::new(DecidedBy::DenialCache, false, now_us, levels).of_denials_only())
 }

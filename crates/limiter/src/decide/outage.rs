@@ -14,7 +14,7 @@ use crate::algorithm::share::Share;
 use crate::clock::{self, Instant};
 use crate::decide::batch::batcher::Batcher;
 use crate::decide::call::late_call::{LateCall, NoAnswer, note_grant};
-use crate::decide::check::{CheckPolicy, TokenChecks};
+use crate::decide::check::TokenChecks;
 use crate::decide::decision::{DecidedBy, Decision, DecisionSource};
 use crate::decide::limiter::{Limiter, by_store};
 use crate::limit::definition::OnOutage;
@@ -83,21 +83,25 @@ impl Limiter {
                 OnOutage::Deny => Some(Level::DENIED_WITHOUT_STORE),
             })
             .collect();
-        let source = |(_, policy): (&BucketCharge, CheckPolicy)| {
-            let counted = policy.on_outage.is_local();
-            DecisionSource {
-                decided_by: DecidedBy::Local,
-                taken_at_us,
-                counted,
-            }
-        };
         Decision::new(
             DecidedBy::Local,
             !denied && grant.units > 0,
             taken_at_us,
             levels,
         )
-        .with_sources(checks.iter().map(source).collect())
+        .with_sources(
+            checks
+                .iter()
+                .map(|(_, policy)| {
+                    let counted = policy.on_outage.is_local();
+                    DecisionSource {
+                        decided_by: DecidedBy::Local,
+                        taken_at_us,
+                        counted,
+                    }
+                })
+                .collect(),
+        )
     }
 
     /// Undoes [`Self::take_locally`].
@@ -107,12 +111,12 @@ impl Limiter {
             .iter()
             .filter(|(_, policy)| policy.on_outage.is_local())
         {
-            let Some(part) = share.of(charge.key.as_bytes(), charge.quota, charge.largest_cost)
+            let Some(parts) = share.parts(charge.key.as_bytes(), charge.quota, charge.largest_cost)
             else {
                 continue;
             };
             let change = Change::Refund {
-                charge: part.charge(charge.cost),
+                charge: charge.quota.shared_by(parts).charge(charge.cost),
                 taken_at_us,
             };
             self.memory().adjust_at(
@@ -184,7 +188,8 @@ impl PartedChecks {
 
     fn together(&self, local: &Decision, shared: Decision) -> Decision {
         let levels = self.spread(&local.levels, &shared.levels);
-        let (mut of_local, mut of_shared) = (0.., 0..);
+        let mut of_local = 0..;
+        let mut of_shared = 0..;
         let sources: Vec<_> = self
             .away
             .iter()
@@ -202,12 +207,15 @@ impl PartedChecks {
 
     /// The levels of both parts, in the order of the checks.
     fn spread(&self, local: &[Level], shared: &[Level]) -> Levels {
-        let (mut local, mut shared) = (local.iter(), shared.iter());
-        let level = |away: &bool| {
-            if *away { local.next() } else { shared.next() }
-                .copied()
-                .unwrap_or_default()
-        };
-        self.away.iter().map(level).collect()
+        let mut local = local.iter();
+        let mut shared = shared.iter();
+        self.away
+            .iter()
+            .map(|away| {
+                if *away { local.next() } else { shared.next() }
+                    .copied()
+                    .unwrap_or_default()
+            })
+            .collect()
     }
 }

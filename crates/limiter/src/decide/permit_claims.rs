@@ -136,8 +136,10 @@ pub(crate) async fn leave_permits(client: &Arc<StoreClient>) {
 
 impl Upkeep {
     async fn run(mut self) {
-        let (client, table) = (self.client.clone(), self.client.node.permits.clone());
-        let (mut part, mut renews_at) = (0, clock::now());
+        let client = self.client.clone();
+        let table = self.client.node.permits.clone();
+        let mut part = 0;
+        let mut renews_at = clock::now();
         loop {
             let (claims, again) = table.claims_on_visit();
             call_all(&client, claims).await;

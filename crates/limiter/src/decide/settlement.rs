@@ -203,11 +203,14 @@ impl Settler {
         while batch.len() < MAX_PER_CALL
             && let Some(next) = queue.waiting.pop_front()
         {
-            let same = |known: &&mut Settlement| {
-                known.charge.key == next.charge.key && known.charge.quota == next.charge.quota
-            };
             match (
-                batch.iter_mut().find(same).map(|known| &mut known.change),
+                batch
+                    .iter_mut()
+                    .find(|known| {
+                        known.charge.key == next.charge.key
+                            && known.charge.quota == next.charge.quota
+                    })
+                    .map(|known| &mut known.change),
                 next.change,
             ) {
                 (
@@ -306,7 +309,8 @@ impl Settler {
             self.dropped.increment(1);
             return;
         };
-        let (node, now_us) = (&client.node, clock::monotonic_micros());
+        let node = &client.node;
+        let now_us = clock::monotonic_micros();
         let parts = self.parts(node, &charge);
         let look = self
             .memory
@@ -326,10 +330,8 @@ impl Settler {
                 now_us,
             );
         }
-        let (cost, at) = (
-            owed / charge.quota.charge(1).max(1),
-            self.memory.timestamp(charge.quota, now_us),
-        );
+        let cost = owed / charge.quota.charge(1).max(1);
+        let at = self.memory.timestamp(charge.quota, now_us);
         node.debts
             .incur(&BucketCharge { cost, ..charge }, parts, known_us, at);
     }
@@ -338,9 +340,10 @@ impl Settler {
     /// outage is divided as well: that node knows of the cost as little as any.
     fn parts(&self, node: &Node, charge: &BucketCharge) -> u32 {
         let share = node.share.get();
-        let part = share.of(charge.key.as_bytes(), charge.quota, charge.largest_cost);
-        part.unwrap_or_else(|| charge.quota.shared_by(share.nodes()))
-            .parts_of(charge.quota)
+        let key = charge.key.as_bytes();
+        share
+            .parts(key, charge.quota, charge.largest_cost)
+            .unwrap_or(share.nodes())
     }
 }
 
@@ -384,11 +387,9 @@ impl Settlement {
     /// much more as that of a request, and so does a refund, unless its reservation may have been
     /// taken before: no more may come back than was charged.
     fn adjustment(&self, client: &StoreClient) -> Adjustment {
-        let (quota, merged, share) = (
-            self.charge.quota,
-            MergedCharge::of(&self.charge),
-            &client.node.share,
-        );
+        let quota = self.charge.quota;
+        let merged = MergedCharge::of(&self.charge);
+        let share = &client.node.share;
         let mut change = self.change;
         match &mut change {
             Change::Charge { charge, .. } => {
@@ -416,14 +417,14 @@ fn refund_locally(client: &StoreClient, reservation: &Reservation, actual: u64, 
         source: DecisionSource { taken_at_us, .. },
         ..
     } = reservation;
-    let (node, now_us) = (&client.node, clock::monotonic_micros());
-    let Some(part) = node
-        .share
-        .get()
-        .of(charge.key.as_bytes(), charge.quota, charge.largest_cost)
-    else {
+    let node = &client.node;
+    let now_us = clock::monotonic_micros();
+    let key = charge.key.as_bytes();
+    let share = node.share.get();
+    let Some(parts) = share.parts(key, charge.quota, charge.largest_cost) else {
         return;
     };
+    let part = charge.quota.shared_by(parts);
     if let Some(change) = change(part, [charge.cost, actual], *taken_at_us, held_us, now_us) {
         node.memory.adjust_at(
             [&Adjustment {
@@ -462,10 +463,8 @@ fn change(
         charge: left,
         covered_us,
     } = quota.unspent(reserved, actual, held_us);
-    let (charge, taken_at_us) = (
-        quota.charge(reserved - actual),
-        taken_at_us.saturating_add(covered_us),
-    );
+    let charge = quota.charge(reserved - actual);
+    let taken_at_us = taken_at_us.saturating_add(covered_us);
     (left > 0).then_some(Change::Refund {
         charge,
         taken_at_us,

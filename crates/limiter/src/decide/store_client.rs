@@ -153,10 +153,8 @@ impl StoreClient {
         if !charge.is_leased() {
             return 0;
         }
-        let (needed, nodes) = (
-            charge.cost.saturating_mul(requests.into()),
-            self.node.share.get().nodes(),
-        );
+        let needed = charge.cost.saturating_mul(requests.into());
+        let nodes = self.node.share.get().nodes();
         let ahead = self.node.leases.ahead(charge, needed, nodes, now_us) / charge.cost.max(1);
         u32::try_from(ahead).unwrap_or(u32::MAX)
     }
@@ -186,7 +184,8 @@ impl StoreClient {
         ahead: u32,
         sent_us: u64,
     ) -> Result<Grant, StoreFailure> {
-        let (charges, units) = (checks.charges(), requests.saturating_add(ahead));
+        let charges = checks.charges();
+        let units = requests.saturating_add(ahead);
         if requests > 0 {
             self.batch_requests.record(f64::from(requests));
         }
@@ -257,9 +256,10 @@ impl StoreClient {
                 .iter()
                 .map(|charge| self.store.server_of(&charge.key)),
         );
-        match grant.foreign.is_empty() {
-            true => Some(grant),
-            false => Some(self.decide_foreign(checks, grant, requests)),
+        if grant.foreign.is_empty() {
+            Some(grant)
+        } else {
+            Some(self.decide_foreign(checks, grant, requests))
         }
     }
 
@@ -301,24 +301,27 @@ impl StoreClient {
     /// Refunds `units` that were taken at `taken_at_us` of the store's clock, and that no request
     /// used.
     pub async fn refund(&self, checks: &TokenChecks, units: u32, taken_at_us: u64) {
-        let refund = |charge: &BucketCharge| {
-            // A client that was denied for lack of these tokens may pass now.
-            self.node.denials.forget(&charge.key);
-            let charge_back = charge
-                .quota
-                .charge(charge.cost.saturating_mul(units.into()));
-            let change = Change::Refund {
-                charge: charge_back,
-                taken_at_us,
-            };
-            Adjustment {
-                key: charge.key.clone(),
-                quota: charge.quota,
-                change,
-            }
-        };
         self.adjust(&AdjustmentBatch::once(
-            checks.charges().iter().map(refund).collect(),
+            checks
+                .charges()
+                .iter()
+                .map(|charge| {
+                    // A client that was denied for lack of these tokens may pass now.
+                    self.node.denials.forget(&charge.key);
+                    let charge_back = charge
+                        .quota
+                        .charge(charge.cost.saturating_mul(units.into()));
+                    let change = Change::Refund {
+                        charge: charge_back,
+                        taken_at_us,
+                    };
+                    Adjustment {
+                        key: charge.key.clone(),
+                        quota: charge.quota,
+                        change,
+                    }
+                })
+                .collect(),
         ))
         .await;
     }
@@ -329,7 +332,8 @@ impl StoreClient {
         let lease = Duration::from_micros(charge.quota.lease_us());
         let at = clock::now()
             + (lease * (LEASE_PARTS - 1) / LEASE_PARTS).saturating_sub(Duration::from_micros(age));
-        let (client, charge) = (self.clone(), charge.clone());
+        let client = self.clone();
+        let charge = charge.clone();
         tokio::spawn(async move {
             sleep_until(at).await;
             client.return_unspent(&charge, source).await;
@@ -391,23 +395,25 @@ impl StoreClient {
         if clock::now() >= deadline {
             return None;
         }
-        let server = || {
-            claims
-                .first()
-                .map(|first| self.store.server_of_permits(&first.key))
-        };
         let call = self.store.claim(claims);
         let call = call.map_err(|error| StoreFailure {
-            server: server().unwrap_or(ServerId::ONLY),
+            server: self.server_of_first(claims).unwrap_or(ServerId::ONLY),
             error,
         });
-        let answer = self.call(call, 1, deadline, server).await?;
+        let answer = self
+            .call(call, 1, deadline, || self.server_of_first(claims))
+            .await?;
         self.decided(
             claims
                 .iter()
                 .map(|claim| self.store.server_of_permits(&claim.key)),
         );
         Some(answer)
+    }
+
+    fn server_of_first(&self, claims: &[PermitClaim]) -> Option<ServerId> {
+        let first = claims.first()?;
+        Some(self.store.server_of_permits(&first.key))
     }
 
     /// The server that has the buckets of all of these charges.

@@ -9,8 +9,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::algorithm::level::Level;
-use crate::algorithm::quota::Quota;
 use crate::algorithm::token_bucket::TokenBucket;
 use crate::clock;
 use crate::decide::batch::unit;
@@ -58,16 +56,13 @@ impl Limiter {
             .map_or(1, |client| client.node.share.get().nodes());
         // A limit that cannot be divided among nodes is one node's alone, which a larger capacity
         // would hide.
-        let is_divisible =
-            |charge: &BucketCharge| charge.quota.shared_by(nodes).holds(charge.largest_cost);
-        let is_bucket = |charge: &BucketCharge| {
-            charge.key == *key
-                && matches!(charge.quota, Quota::TokenBucket(_))
-                && is_divisible(charge)
-        };
         let charges = checks.tokens.charges();
         checks.permits.is_empty()
-            && charges.iter().any(is_bucket)
+            && charges.iter().any(|charge| {
+                charge.key == *key
+                    && charge.quota.token_bucket().is_some()
+                    && charge.quota.shared_by(nodes).holds(charge.largest_cost)
+            })
             && !charges.iter().any(BucketCharge::is_leased)
             && self
                 .client()
@@ -112,29 +107,25 @@ impl Limiter {
             }
             _ => return vec![self.decide(&call.checks).wait().await.without_wait()],
         };
-        let decided = match call.advance.is_zero() {
-            false => {
-                let (checks, advanced) = in_advance(call);
-                let decisions = take(checks, call.units, |checks| {
-                    TakeCall::new(client, checks, call.units).without_refunds()
-                })
-                .await;
-                decisions.map(|decisions| {
-                    decisions
-                        .into_iter()
-                        .map(|one| delayed(one, &advanced))
-                        .collect()
-                })
-            }
-            true => {
-                let checks = call.checks.tokens.clone();
-                let decisions = take(checks, call.units, |checks| {
-                    TakeCall::new(client, checks, call.units)
-                })
-                .await;
+        let decided = if call.advance.is_zero() {
+            let checks = call.checks.tokens.clone();
+            let decisions = take(checks, call.units, |checks| {
+                TakeCall::new(client, checks, call.units)
+            })
+            .await;
+            decisions.map(|decisions| decisions.into_iter().map(Decision::without_wait).collect())
+        } else {
+            let (checks, advanced) = in_advance(call);
+            let decisions = take(checks, call.units, |checks| {
+                TakeCall::new(client, checks, call.units).without_refunds()
+            })
+            .await;
+            decisions.map(|decisions| {
                 decisions
-                    .map(|decisions| decisions.into_iter().map(Decision::without_wait).collect())
-            }
+                    .into_iter()
+                    .map(|one| delayed(one, &advanced))
+                    .collect()
+            })
         };
         decided.unwrap_or_else(|NoAnswer(late)| {
             self.during_outage_units(call, client, late.as_deref())
@@ -211,28 +202,19 @@ async fn take(
 /// checks.
 fn in_advance(call: &UnitsCall) -> (TokenChecks, Vec<Option<AdvancedBucket>>) {
     let advance_us = u64::try_from(call.advance.as_micros()).unwrap_or(u64::MAX);
-    let (mut checks, mut buckets) = (
-        TokenChecks::default(),
-        Vec::with_capacity(call.checks.tokens.len()),
-    );
+    let mut checks = TokenChecks::default();
+    let mut buckets = Vec::with_capacity(call.checks.tokens.len());
     for (charge, policy) in call.checks.tokens.iter() {
-        match charge.quota {
-            Quota::TokenBucket(bucket) if charge.key == call.key => {
-                let quota = Quota::TokenBucket(bucket.in_advance(advance_us));
-                checks.push(
-                    BucketCharge {
-                        quota,
-                        ..charge.clone()
-                    },
-                    policy,
-                );
-                buckets.push(Some(AdvancedBucket { bucket, advance_us }));
-            }
-            _ => {
-                checks.push(charge.clone(), policy);
-                buckets.push(None);
-            }
+        let mut charge = charge.clone();
+        let mut advanced = None;
+        if charge.key == call.key
+            && let Some(bucket) = charge.quota.token_bucket()
+        {
+            charge.quota = bucket.in_advance(advance_us).into();
+            advanced = Some(AdvancedBucket { bucket, advance_us });
         }
+        checks.push(charge, policy);
+        buckets.push(advanced);
     }
     (checks, buckets)
 }
@@ -241,17 +223,14 @@ fn in_advance(call: &UnitsCall) -> (TokenChecks, Vec<Option<AdvancedBucket>>) {
 /// that.
 fn delayed(mut decision: Decision, buckets: &[Option<AdvancedBucket>]) -> DelayedDecision {
     let granted = decision.granted;
-    let advanced = |level: &Level, bucket: &Option<AdvancedBucket>| {
-        bucket
-            .filter(|_| granted)
-            .map_or(0, |advanced| advanced.bucket.wait_us(level.reset_after_us))
-    };
-    let waits = decision
-        .levels
-        .iter()
-        .zip(buckets)
-        .map(|(level, bucket)| advanced(level, bucket));
-    let wait_us = waits.max().unwrap_or_default();
+    let mut wait_us = 0;
+    for (level, advanced) in decision.levels.iter().zip(buckets) {
+        if let Some(advanced) = advanced
+            && granted
+        {
+            wait_us = wait_us.max(advanced.bucket.wait_us(level.reset_after_us));
+        }
+    }
     for (level, advanced) in decision.levels.iter_mut().zip(buckets) {
         let Some(AdvancedBucket { bucket, advance_us }) = *advanced else {
             continue;

@@ -11,6 +11,7 @@ use crate::algorithm::concurrency::{ConcurrencyLimit, Scope};
 use crate::algorithm::quota::Quota;
 use crate::algorithm::token_bucket::{TokenBucket, TokenBucketError};
 use crate::algorithm::window::{Window, WindowError};
+use crate::limit::units::show_rate;
 
 /// A rate: `tokens` every `period_us` microseconds.
 ///
@@ -81,6 +82,14 @@ pub enum AlgorithmKind {
     FixedWindow { zone: Option<Arc<str>> },
     SlidingWindow,
     Concurrency { scope: Scope },
+}
+
+/// The form in which stores keep what a key consumed.
+#[derive(PartialEq, Eq)]
+enum StoredForm {
+    Backlog,
+    WindowEntries,
+    PermitHolders,
 }
 
 /// An algorithm whose numbers were checked, as the limiter counts by it.
@@ -186,6 +195,46 @@ impl AlgorithmKind {
         }
     }
 
+    /// Whether it has a burst besides its rate.
+    pub fn has_burst(&self) -> bool {
+        match self {
+            Self::TokenBucket => true,
+            Self::FixedWindow { .. } | Self::SlidingWindow | Self::Concurrency { .. } => false,
+        }
+    }
+
+    /// Whether it counts requests in flight, and no tokens.
+    pub fn counts_in_flight(&self) -> bool {
+        match self {
+            Self::TokenBucket | Self::FixedWindow { .. } | Self::SlidingWindow => false,
+            Self::Concurrency { .. } => true,
+        }
+    }
+
+    fn rate_without_months(&self, rate: &WindowRate) -> Result<Rate, Unsupported> {
+        match rate.per {
+            WindowLength::Micros(period_us) => Ok(Rate {
+                tokens: rate.tokens,
+                period_us,
+            }),
+            WindowLength::Month => Err(Unsupported::Month(self.name())),
+        }
+    }
+
+    /// Whether the buckets of a limit go on when its algorithm changes from this to `new`. Otherwise
+    /// they begin anew.
+    pub fn keeps_buckets(&self, new: &Self) -> bool {
+        self.stored_form() == new.stored_form()
+    }
+
+    fn stored_form(&self) -> StoredForm {
+        match self {
+            Self::TokenBucket => StoredForm::Backlog,
+            Self::FixedWindow { .. } | Self::SlidingWindow => StoredForm::WindowEntries,
+            Self::Concurrency { .. } => StoredForm::PermitHolders,
+        }
+    }
+
     /// The algorithm of this kind with a rate. A bucket's burst is the rate's tokens unless `burst`
     /// is given.
     ///
@@ -196,29 +245,24 @@ impl AlgorithmKind {
         rate: WindowRate,
         burst: Option<NonZeroU64>,
     ) -> Result<Algorithm, Unsupported> {
-        let WindowRate { tokens, per } = rate;
-        let rate_per_period = || match per {
-            WindowLength::Micros(period_us) => Ok(Rate { tokens, period_us }),
-            WindowLength::Month => Err(Unsupported::Month(self.name())),
-        };
         let algorithm = match self {
             Self::TokenBucket => Algorithm::TokenBucket {
-                rate: rate_per_period()?,
-                burst: burst.unwrap_or(tokens),
+                burst: burst.unwrap_or(rate.tokens),
+                rate: self.rate_without_months(&rate)?,
             },
             Self::FixedWindow { zone } => Algorithm::FixedWindow {
                 rate,
                 zone: zone.clone(),
             },
             Self::SlidingWindow => Algorithm::SlidingWindow {
-                rate: rate_per_period()?,
+                rate: self.rate_without_months(&rate)?,
             },
             Self::Concurrency { .. } => return Err(Unsupported::Rate(self.name())),
         };
-        match (self, burst) {
-            (Self::TokenBucket, _) | (_, None) => Ok(algorithm),
-            (_, Some(_)) => Err(Unsupported::Burst(self.name())),
+        if burst.is_some() && !self.has_burst() {
+            return Err(Unsupported::Burst(self.name()));
         }
+        Ok(algorithm)
     }
 
     /// The algorithm of this kind with a number of permits for requests in flight.
@@ -227,17 +271,19 @@ impl AlgorithmKind {
     /// When this kind counts tokens.
     pub fn with_permits(&self, most: NonZeroU64) -> Result<Algorithm, Unsupported> {
         match self {
+            Self::TokenBucket | Self::FixedWindow { .. } | Self::SlidingWindow => {
+                Err(Unsupported::Permits(self.name()))
+            }
             Self::Concurrency { scope } => Ok(Algorithm::Concurrency {
                 most,
                 scope: *scope,
             }),
-            other => Err(Unsupported::Permits(other.name())),
         }
     }
 }
 
 impl Algorithm {
-    /// Its kind: the algorithm without its numbers.
+    /// The kind: the algorithm without its numbers.
     pub fn kind(&self) -> AlgorithmKind {
         match self {
             Self::TokenBucket { .. } => AlgorithmKind::TokenBucket,
@@ -271,6 +317,47 @@ impl Algorithm {
             }
         };
         Ok(CompiledAlgorithm::Tokens(quota))
+    }
+
+    /// Whether a cost of `tokens` comes back within 366 days, also beyond the burst. A bucket's
+    /// comes back at its rate, a window forgets at its end.
+    pub fn comes_back(&self, tokens: NonZeroU64) -> bool {
+        match self {
+            Self::TokenBucket { rate, .. } => !matches!(
+                TokenBucket::new(rate.tokens, rate.period_us, tokens),
+                Err(TokenBucketError::TooSlow)
+            ),
+            Self::FixedWindow { .. } | Self::SlidingWindow { .. } | Self::Concurrency { .. } => {
+                true
+            }
+        }
+    }
+
+    /// The numbers as the configuration file writes them: `10/s`, `1000/month in Europe/Berlin`.
+    pub fn show(&self) -> String {
+        match self {
+            Self::TokenBucket { rate, .. } | Self::SlidingWindow { rate } => {
+                show_rate(rate.tokens, rate.period_us)
+            }
+            Self::FixedWindow { rate, zone } => {
+                let shown = match rate.per {
+                    WindowLength::Micros(period_us) => show_rate(rate.tokens, period_us),
+                    WindowLength::Month => format!("{}/month", rate.tokens),
+                };
+                match zone {
+                    Some(zone) => format!("{shown} in {zone}"),
+                    None => shown,
+                }
+            }
+            Self::Concurrency {
+                most,
+                scope: Scope::Fleet,
+            } => format!("{most} in flight"),
+            Self::Concurrency {
+                most,
+                scope: Scope::Node,
+            } => format!("{most} in flight on each node"),
+        }
     }
 
     /// Tokens that may be taken at once, at most.

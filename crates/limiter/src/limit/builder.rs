@@ -13,7 +13,7 @@ use http::{Extensions, HeaderName};
 
 pub use self::error::LimitError;
 use crate::algorithm::concurrency::Scope;
-use crate::limit::algorithm::{Algorithm, Rate, WindowLength, WindowRate};
+use crate::limit::algorithm::{Algorithm, AlgorithmKind, WindowLength, WindowRate};
 use crate::limit::cost::Cost;
 use crate::limit::definition::{Consistency, Limit, LimitUse, OnOutage};
 use crate::limit::exemption::Exemption;
@@ -39,7 +39,7 @@ pub struct LimitBuilder {
     name: Arc<str>,
     tokens: u64,
     period: Duration,
-    counting: CountingBy,
+    kind: AlgorithmKind,
     burst: Option<u64>,
     key: Option<KeySpec>,
     on_missing: OnMissing,
@@ -52,14 +52,6 @@ pub struct LimitBuilder {
     exemption: Exemption,
     plans: Option<Plans>,
     hidden: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum CountingBy {
-    TokenBucket,
-    FixedWindow,
-    SlidingWindow,
-    Concurrency,
 }
 
 impl Limit {
@@ -85,22 +77,29 @@ impl Limit {
 
     /// `tokens` in each `period`, exact to the microsecond.
     pub fn every(name: impl Into<Arc<str>>, tokens: u64, period: Duration) -> LimitBuilder {
-        LimitBuilder::new(name.into(), tokens, period, CountingBy::TokenBucket)
+        LimitBuilder::new(name.into(), tokens, period, AlgorithmKind::TokenBucket)
     }
 
     /// `most` requests in flight, each until its response's body has ended.
     pub fn in_flight(name: impl Into<Arc<str>>, most: u64) -> LimitBuilder {
-        LimitBuilder::new(name.into(), most, Duration::ZERO, CountingBy::Concurrency)
+        LimitBuilder::new(
+            name.into(),
+            most,
+            Duration::ZERO,
+            AlgorithmKind::Concurrency {
+                scope: Scope::default(),
+            },
+        )
     }
 }
 
 impl LimitBuilder {
-    fn new(name: Arc<str>, tokens: u64, period: Duration, counting: CountingBy) -> Self {
+    fn new(name: Arc<str>, tokens: u64, period: Duration, kind: AlgorithmKind) -> Self {
         Self {
             name,
             tokens,
             period,
-            counting,
+            kind,
             burst: None,
             key: None,
             on_missing: OnMissing::default(),
@@ -141,7 +140,7 @@ impl LimitBuilder {
     /// Counts so many tokens in each window of the period, one window after the other.
     pub fn fixed_window(self) -> Self {
         Self {
-            counting: CountingBy::FixedWindow,
+            kind: AlgorithmKind::FixedWindow { zone: None },
             ..self
         }
     }
@@ -149,7 +148,7 @@ impl LimitBuilder {
     /// Counts so many tokens in any stretch of time as long as the period.
     pub fn sliding_window(self) -> Self {
         Self {
-            counting: CountingBy::SlidingWindow,
+            kind: AlgorithmKind::SlidingWindow,
             ..self
         }
     }
@@ -295,11 +294,13 @@ impl LimitBuilder {
             hidden,
             ..
         } = self;
-        let quota = |error| LimitError::Quota {
-            limit: name.clone(),
-            error,
-        };
-        let burst = algorithm.compile().map_err(quota)?.burst();
+        let burst = algorithm
+            .compile()
+            .map_err(|error| LimitError::Quota {
+                limit: name.clone(),
+                error,
+            })?
+            .burst();
         let cost = nonzero(&name, "the cost", self.cost)?;
         if cost.get() > burst {
             return Err(LimitError::Cost {
@@ -338,12 +339,11 @@ impl LimitBuilder {
         if self.count.is_empty() {
             return Ok(None);
         }
-        match (self.counting, self.consistency) {
-            (CountingBy::Concurrency, _) => {
-                return Err(LimitError::StatusesInFlight(self.name.clone()));
-            }
-            (_, Consistency::Leased) => return Err(LimitError::StatusesLeased(self.name.clone())),
-            (_, Consistency::Exact) => {}
+        if self.kind.counts_in_flight() {
+            return Err(LimitError::StatusesInFlight(self.name.clone()));
+        }
+        if self.consistency == Consistency::Leased {
+            return Err(LimitError::StatusesLeased(self.name.clone()));
         }
         let set = StatusSet::new(self.count.iter().cloned());
         set.map(Some).map_err(|error| LimitError::Statuses {
@@ -354,56 +354,35 @@ impl LimitBuilder {
 
     fn algorithm(&self) -> Result<Algorithm, LimitError> {
         let tokens = nonzero(&self.name, "the number of tokens", self.tokens)?;
-        if self.counting == CountingBy::Concurrency {
-            self.without_burst()?;
-            return Ok(Algorithm::Concurrency {
-                most: tokens,
-                scope: Scope::default(),
-            });
+        if self.burst.is_some() && !self.kind.has_burst() {
+            return Err(LimitError::Burst(self.name.clone()));
+        }
+        if let Ok(in_flight) = self.kind.with_permits(tokens) {
+            return Ok(in_flight);
         }
         let period_us = u64::try_from(self.period.as_micros()).unwrap_or(u64::MAX);
         let period_us = nonzero(&self.name, "the period in microseconds", period_us)?;
-        match self.counting {
-            CountingBy::FixedWindow => {
-                self.without_burst()?;
-                let rate = WindowRate {
-                    tokens,
-                    per: WindowLength::Micros(period_us),
-                };
-                Ok(Algorithm::FixedWindow { rate, zone: None })
-            }
-            CountingBy::SlidingWindow => {
-                self.without_burst()?;
-                Ok(Algorithm::SlidingWindow {
-                    rate: Rate { tokens, period_us },
-                })
-            }
-            CountingBy::TokenBucket | CountingBy::Concurrency => {
-                let burst = self
-                    .burst
-                    .map_or(Ok(tokens), |burst| nonzero(&self.name, "the burst", burst))?;
-                Ok(Algorithm::TokenBucket {
-                    rate: Rate { tokens, period_us },
-                    burst,
-                })
-            }
-        }
-    }
-
-    fn without_burst(&self) -> Result<(), LimitError> {
-        if self.burst.is_some() {
-            Err(LimitError::Burst(self.name.clone()))
-        } else {
-            Ok(())
-        }
+        let rate = WindowRate {
+            tokens,
+            per: WindowLength::Micros(period_us),
+        };
+        let burst = match self.burst {
+            Some(burst) => Some(nonzero(&self.name, "the burst", burst)?),
+            None => None,
+        };
+        self.kind
+            .with_rate(rate, burst)
+            .map_err(|_| LimitError::Burst(self.name.clone()))
     }
 }
 
 /// Names begin the keys and stand in header fields: no key of one limit may be that of another, or
 /// of a hash of plans.
 fn is_name(name: &str) -> bool {
-    let fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
-    (1..=64).contains(&name.len()) && name.bytes().all(fine)
+    (1..=64).contains(&name.len())
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'))
 }
 
 fn nonzero(limit: &Arc<str>, what: &'static str, number: u64) -> Result<NonZeroU64, LimitError> {

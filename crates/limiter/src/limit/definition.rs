@@ -9,7 +9,7 @@ use crate::limit::cost::Cost;
 use crate::limit::exemption::Exemption;
 use crate::limit::key::{KeyPart, KeySpec};
 use crate::limit::on_limit::OnLimit;
-use crate::limit::plan::Plans;
+use crate::limit::plan::{Plan, Plans};
 use crate::limit::rollout::Rollout;
 use crate::limit::status_set::StatusSet;
 
@@ -169,12 +169,18 @@ pub struct LimitUse {
 impl Limit {
     /// Whether requests are told apart by the client's address.
     pub fn needs_client_ip(&self) -> bool {
-        let is_address = |part: &KeyPart| matches!(part, KeyPart::ClientIp { .. });
-        self.key.parts.iter().any(is_address)
-            || self
-                .plans
-                .as_ref()
-                .is_some_and(|plans| is_address(&plans.by))
+        let plans_by = self.plans.as_ref().map(|plans| &plans.by);
+        self.key
+            .parts
+            .iter()
+            .chain(plans_by)
+            .any(|part| matches!(part, KeyPart::ClientIp { .. }))
+    }
+
+    /// The costs of requests on routes that set none: those of its plans, and its own.
+    pub(crate) fn costs(&self) -> impl Iterator<Item = &Cost> {
+        let plans = self.plans.iter().flat_map(Plans::all);
+        plans.filter_map(Plan::cost).chain([&self.cost])
     }
 
     /// A token bucket per `key`, one token a request, with all else at its default.

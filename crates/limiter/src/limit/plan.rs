@@ -235,7 +235,8 @@ impl FromStr for PlanText {
     fn from_str(text: &str) -> Result<Self, PlanError> {
         let mut words = text.split_ascii_whitespace();
         let amount = words.next().and_then(amount).ok_or(PlanError::Rate)?;
-        let (mut burst, mut cost) = (None, None);
+        let mut burst = None;
+        let mut cost = None;
         for word in words {
             let (slot, number, wrong) = match word.split_once('=') {
                 Some(("burst", number)) => (&mut burst, number, PlanError::Burst),

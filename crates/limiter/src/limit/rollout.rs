@@ -91,7 +91,8 @@ mod tests {
 
     #[test]
     fn a_larger_share_keeps_everyone_of_the_smaller() {
-        let (quarter, half) = (taken(2_500), taken(5_000));
+        let quarter = taken(2_500);
+        let half = taken(5_000);
         assert!(quarter.iter().all(|key| half.contains(key)));
     }
 }

@@ -30,10 +30,11 @@ impl StatusSet {
     /// When there is none, or one that no response ends with.
     pub fn new(ranges: impl IntoIterator<Item = StatusRange>) -> Result<Self, NoStatus> {
         let ranges: Arc<[StatusRange]> = ranges.into_iter().collect();
-        let sound = |StatusRange(range): &StatusRange| {
-            FINAL.contains(range.start()) && FINAL.contains(range.end()) && !range.is_empty()
-        };
-        if ranges.is_empty() || !ranges.iter().all(sound) {
+        if ranges.is_empty()
+            || !ranges.iter().all(|StatusRange(range)| {
+                FINAL.contains(range.start()) && FINAL.contains(range.end()) && !range.is_empty()
+            })
+        {
             Err(NoStatus)
         } else {
             Ok(Self(ranges))
@@ -98,7 +99,8 @@ impl fmt::Display for StatusSet {
 
 impl fmt::Display for StatusRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (first, last) = (*self.0.start(), *self.0.end());
+        let first = *self.0.start();
+        let last = *self.0.end();
         match last - first {
             0 => write!(f, "{first}"),
             99 if first % 100 == 0 => write!(f, "{}xx", first / 100),

@@ -209,10 +209,10 @@ impl Breaker {
 
     /// Counts the circuits under their lock, so that the counts never disagree with them.
     fn count(&self, circuits: &[Circuit]) {
-        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        let open = number(circuits.iter().filter(|circuit| circuit.is_open()).count());
-        self.troubled
-            .store(number(circuits.len()), Ordering::Relaxed);
+        let open = circuits.iter().filter(|circuit| circuit.is_open()).count();
+        let open = u32::try_from(open).unwrap_or(u32::MAX);
+        let troubled = u32::try_from(circuits.len()).unwrap_or(u32::MAX);
+        self.troubled.store(troubled, Ordering::Relaxed);
         if self.open.swap(open, Ordering::AcqRel) != open {
             self.show(open);
         }
@@ -250,7 +250,9 @@ mod tests {
 
     #[test]
     fn a_circuit_opens_after_failures_in_a_row_and_no_other_with_it() {
-        let (breaker, one, two) = (Breaker::new(), ServerId::of("one"), ServerId::of("two"));
+        let breaker = Breaker::new();
+        let one = ServerId::of("one");
+        let two = ServerId::of("two");
         fail(&breaker, one, TOLERATED_FAILURES - 1);
         breaker.succeeded(one);
         fail(&breaker, one, TOLERATED_FAILURES - 1);
@@ -263,7 +265,8 @@ mod tests {
 
     #[test]
     fn only_the_prober_closes_a_circuit() {
-        let (breaker, one) = (Breaker::new(), ServerId::of("one"));
+        let breaker = Breaker::new();
+        let one = ServerId::of("one");
         breaker.trip(one, &StoreError::Io, String::new);
         breaker.succeeded(one);
         assert!(breaker.is_open_for(one));

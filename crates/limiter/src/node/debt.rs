@@ -16,9 +16,11 @@
 //! admit beside the store's count are at most the rest of the quota. They are owed token by token,
 //! until the end of the window that they were taken in.
 //!
-//! Guarantees that all that was admitted is owed, also beyond a full bucket: a part that was cut
-//! off would be admitted again. Guarantees a bound on the number of debts: beyond it, the smallest
-//! of a few is waived and counted. From here a debt goes to the [`outbox`](crate::node::outbox),
+//! A limit whose algorithm changes begins anew, and what it owed by the old one is dropped.
+//!
+//! Guarantees that otherwise all that was admitted is owed, also beyond a full bucket: a part that
+//! was cut off would be admitted again. Guarantees a bound on the number of debts: beyond it, the
+//! smallest of a few is waived and counted. From here a debt goes to the [`outbox`](crate::node::outbox),
 //! which charges it once.
 
 mod bucket_debt;
@@ -29,7 +31,6 @@ use metrics::{Counter, counter};
 use tokio::sync::Notify;
 
 use crate::algorithm::quota::Quota;
-use crate::algorithm::token_bucket::MAX_TICKS;
 use crate::algorithm::window::{Timestamp, WindowEntries};
 use crate::limit::key::Key;
 use crate::node::bounded_table::BoundedTable;
@@ -74,26 +75,22 @@ impl Debts {
     /// Adds a grant of `charge`, from one of `parts` of the limit. For `known_us` more, the level
     /// that the store last had flows off.
     pub fn incur(&self, charge: &BucketCharge, parts: u32, known_us: u64, at: Timestamp) {
-        let parts = parts.max(1);
-        let new = || Debt::new(charge.quota, at.now_us.saturating_add(known_us), parts);
-        self.add(
+        let quota = charge.quota;
+        let flows_from_us = at.now_us.saturating_add(known_us);
+        let empty = Debt::new(quota, flows_from_us, parts.max(1));
+        let (_, displaced) = self.table.upsert(
             &charge.key,
-            new,
-            charge.quota,
-            charge.quota.charge(charge.cost),
-            at,
+            || empty.clone(),
+            |debt| debt.left_us(at.now_us),
+            |debt| {
+                debt.flow(at.now_us);
+                if !debt.owe(quota, quota.charge(charge.cost), at) {
+                    *debt = empty.clone();
+                    self.waived.increment(1);
+                    debt.owe(quota, quota.charge(charge.cost), at);
+                }
+            },
         );
-    }
-
-    fn add(&self, key: &Key, new: impl FnOnce() -> Debt, quota: Quota, charge: u64, at: Timestamp) {
-        let add = |debt: &mut Debt| {
-            debt.flow(at.now_us);
-            debt.adopt(quota);
-            debt.owe(quota, charge, at);
-        };
-        let (_, displaced) = self
-            .table
-            .upsert(key, new, |debt| debt.left_us(at.now_us), add);
         if displaced.is_some_and(|debt| debt.left_us(at.now_us) > 0) {
             self.waived.increment(1);
         }
@@ -146,15 +143,11 @@ impl Debts {
     /// Reduces the debt of `key` by `charge` of `quota`: a reservation that was not spent. In a
     /// window, at most by the debt since `from_us`.
     pub fn reduce(&self, key: &Key, quota: Quota, charge: u64, from_us: u64, now_us: u64) {
-        self.table.with(key, |debt| match (debt, quota) {
-            (Some(Debt::Bucket(bucket_debt)), Quota::TokenBucket(shape)) => {
-                bucket_debt.flow(now_us);
-                bucket_debt.reduce(shape, charge);
+        self.table.with(key, |debt| {
+            if let Some(debt) = debt {
+                debt.flow(now_us);
+                debt.reduce(quota, charge, from_us);
             }
-            (Some(Debt::Window { entries, .. }), Quota::Window(_)) => {
-                entries.refund(charge, from_us)
-            }
-            _ => {}
         });
     }
 
@@ -183,7 +176,7 @@ impl Debt {
     /// An empty debt. To a bucket, nothing flows off until `at_us`.
     fn new(quota: Quota, at_us: u64, parts: u32) -> Self {
         match quota {
-            Quota::TokenBucket(shape) => Self::Bucket(BucketDebt::new(shape, 0, at_us, parts)),
+            Quota::TokenBucket(shape) => Self::Bucket(BucketDebt::new(shape, at_us, parts)),
             Quota::Window(_) => Self::Window {
                 quota,
                 entries: WindowEntries::default(),
@@ -198,38 +191,44 @@ impl Debt {
         }
     }
 
-    /// Converts the debt to tokens of `quota` when that has another algorithm.
-    fn adopt(&mut self, quota: Quota) {
-        match (&mut *self, quota) {
-            (Self::Bucket(bucket_debt), Quota::TokenBucket(shape)) => bucket_debt.adopt(shape),
-            (Self::Window { quota: own, .. }, Quota::Window(_)) => *own = quota,
-            (Self::Bucket(bucket_debt), Quota::Window(window)) => {
-                let until_us = bucket_debt.at_us().saturating_add(window.width_us());
-                *self = Self::Window {
-                    quota,
-                    entries: WindowEntries::of(bucket_debt.owed_tokens(), until_us),
+    /// Adds a charge of `quota`. `false`: this is a debt to another algorithm, which stays as it is.
+    fn owe(&mut self, quota: Quota, charge: u64, at: Timestamp) -> bool {
+        match quota {
+            Quota::TokenBucket(shape) => {
+                let Self::Bucket(bucket_debt) = self else {
+                    return false;
                 };
+                bucket_debt.owe(shape, charge);
             }
-            // A limit of requests in flight has no debts.
-            (Self::Window { entries, .. }, Quota::TokenBucket(shape)) => {
-                let (ticks, at_us) = (
-                    shape.charge(entries.used()).min(MAX_TICKS),
-                    entries.last_us(),
-                );
-                *self = Self::Bucket(BucketDebt::new(shape, ticks, at_us, u32::MAX));
-            }
-        }
-    }
-
-    fn owe(&mut self, quota: Quota, charge: u64, at: Timestamp) {
-        match (self, quota) {
-            (Self::Bucket(bucket_debt), Quota::TokenBucket(shape)) => {
-                bucket_debt.owe(shape, charge)
-            }
-            (Self::Window { entries, .. }, Quota::Window(_)) => {
+            Quota::Window(_) => {
+                let Self::Window {
+                    quota: own,
+                    entries,
+                } = self
+                else {
+                    return false;
+                };
+                *own = quota;
                 entries.charge_debt(charge, at.expires_at_us, at.now_us);
             }
-            _ => {}
+        }
+        true
+    }
+
+    /// Takes off a charge of `quota` that was not spent, of tokens that were to expire at
+    /// `expired_at_us`. Does nothing to a debt to another algorithm.
+    fn reduce(&mut self, quota: Quota, charge: u64, expired_at_us: u64) {
+        match quota {
+            Quota::TokenBucket(shape) => {
+                if let Self::Bucket(bucket_debt) = self {
+                    bucket_debt.reduce(shape, charge);
+                }
+            }
+            Quota::Window(_) => {
+                if let Self::Window { entries, .. } = self {
+                    entries.refund(charge, expired_at_us);
+                }
+            }
         }
     }
 

@@ -123,7 +123,9 @@ mod tests {
     use crate::algorithm::token_bucket::TokenBucket;
 
     fn charge(key: &str, burst: u64) -> BucketCharge {
-        let nonzero = |n| NonZeroU64::new(n).unwrap();
+        fn nonzero(number: u64) -> NonZeroU64 {
+            NonZeroU64::new(number).unwrap()
+        }
         let shape = TokenBucket::new(nonzero(10), nonzero(1_000_000), nonzero(burst)).unwrap();
         BucketCharge {
             key: Key::from(key),
@@ -232,7 +234,7 @@ mod tests {
             cache.remember(&charge(&n.to_string(), 20), 1, &denied(100_000), 0);
         }
         let kept = (0..100_000)
-            .filter(|n: &u32| cache.find(&charge(&n.to_string(), 20), 1, 1).is_some())
+            .filter(|n| cache.find(&charge(&n.to_string(), 20), 1, 1).is_some())
             .count();
         assert!(kept > CAPACITY / 2 && kept <= CAPACITY, "{kept}");
     }

@@ -83,7 +83,8 @@ mod tests {
 
     #[test]
     fn a_foreign_key_is_remembered_for_a_second() {
-        let (keys, key) = (ForeignKeys::default(), Key::from("k"));
+        let keys = ForeignKeys::default();
+        let key = Key::from("k");
         assert!(!keys.contains(&key, 0));
         keys.remember(&key, 5);
         assert!(keys.contains(&key, MEMORY_US) && !keys.contains(&key, MEMORY_US + 5));

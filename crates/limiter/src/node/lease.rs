@@ -125,19 +125,18 @@ impl Leases {
         let Some(shape) = charge.quota.token_bucket() else {
             return 0;
         };
-        let lack = |lease: &mut KeyLease| {
-            lease.adopt(shape);
-            lease
-                .demand
-                .count(charge.cost, now_us, charge.quota.lease_us());
-            lease.fill(nodes, now_us)
-        };
         self.table
             .upsert(
                 &charge.key,
                 || KeyLease::new(shape),
                 |lease| lease.level_at_us,
-                lack,
+                |lease: &mut KeyLease| {
+                    lease.adopt(shape);
+                    lease
+                        .demand
+                        .count(charge.cost, now_us, charge.quota.lease_us());
+                    lease.fill(nodes, now_us)
+                },
             )
             .0
     }
@@ -147,18 +146,17 @@ impl Leases {
         let Some(shape) = charge.quota.token_bucket() else {
             return 0;
         };
-        let ahead = |lease: &mut KeyLease| {
-            lease.adopt(shape);
-            lease.demand.count(needed, now_us, charge.quota.lease_us());
-            lease.filled_us = now_us;
-            lease.missing(nodes, now_us)
-        };
         self.table
             .upsert(
                 &charge.key,
                 || KeyLease::new(shape),
                 |lease| lease.level_at_us,
-                ahead,
+                |lease: &mut KeyLease| {
+                    lease.adopt(shape);
+                    lease.demand.count(needed, now_us, charge.quota.lease_us());
+                    lease.filled_us = now_us;
+                    lease.missing(nodes, now_us)
+                },
             )
             .0
     }
@@ -168,18 +166,17 @@ impl Leases {
         let Some(shape) = charge.quota.token_bucket() else {
             return;
         };
-        let deposit = |lease: &mut KeyLease| {
-            lease.adopt(shape);
-            (lease.level, lease.level_at_us) = (level, source.sent_us);
-            if tokens > 0 {
-                lease.put(TokenBatch { tokens, source });
-            }
-        };
         self.table.upsert(
             &charge.key,
             || KeyLease::new(shape),
             |lease| lease.level_at_us,
-            deposit,
+            |lease: &mut KeyLease| {
+                lease.adopt(shape);
+                (lease.level, lease.level_at_us) = (level, source.sent_us);
+                if tokens > 0 {
+                    lease.put(TokenBatch { tokens, source });
+                }
+            },
         );
     }
 
@@ -237,13 +234,13 @@ impl KeyLease {
 
     fn spend(&mut self, tokens: u64, now_us: u64, life_us: u64) -> Option<LeaseSource> {
         let lease_us = self.shape.lease_us();
-        let ends = |batch: &TokenBatch| batch.source.sent_us.saturating_add(lease_us);
         self.batches
-            .retain(|batch| batch.tokens > 0 && ends(batch) >= now_us);
-        let lives = |batch: &&mut TokenBatch| {
-            batch.tokens >= tokens && ends(batch) >= now_us.saturating_add(life_us)
-        };
-        let batch = self.batches.iter_mut().find(lives)?;
+            .retain(|batch| batch.tokens > 0 && batch.ends_us(lease_us) >= now_us);
+        let needed_us = now_us.saturating_add(life_us);
+        let batch = self
+            .batches
+            .iter_mut()
+            .find(|batch| batch.tokens >= tokens && batch.ends_us(lease_us) >= needed_us)?;
         batch.tokens -= tokens;
         Some(batch.source)
     }
@@ -292,13 +289,10 @@ impl KeyLease {
         let nodes = u64::from(nodes.max(1));
         let flowing = self.shape.reserve() / self.shape.emission() / nodes;
         let there = self.level.remaining / nodes / 2;
-        let lives = |batch: &&TokenBatch| {
-            batch.source.sent_us.saturating_add(self.shape.lease_us()) > now_us
-        };
         let tokens_left = self
             .batches
             .iter()
-            .filter(lives)
+            .filter(|batch| batch.source.sent_us.saturating_add(self.shape.lease_us()) > now_us)
             .map(|batch| batch.tokens)
             .fold(0, u64::saturating_add);
         (self.demand.pace / COVER)
@@ -323,6 +317,13 @@ impl LeaseDemand {
         };
         self.pace = seen.max(seen.midpoint(old));
         (self.counted, self.since_us) = (0, now_us);
+    }
+}
+
+impl TokenBatch {
+    /// The end of its lease.
+    fn ends_us(&self, lease_us: u64) -> u64 {
+        self.source.sent_us.saturating_add(lease_us)
     }
 }
 

@@ -14,7 +14,6 @@ use metrics::{Counter, counter};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::algorithm::quota::Quota;
 use crate::limit::key::Key;
 use crate::store::adjustment::{Adjustment, AdjustmentBatch, AdjustmentResult, BatchId, Change};
 
@@ -109,12 +108,12 @@ impl Outbox {
         }
         let mut batches = self.batches.lock();
         let after = batches.sent_again + 1;
-        let ready = |(number, unconfirmed): (&u64, &UnconfirmedBatch)| {
-            let waits = unconfirmed.failed && !unconfirmed.in_flight;
-            (waits && unconfirmed.batch.iter().any(|one| is_there(&one.key))).then_some(*number)
-        };
-        let next = batches.by_number.range(after..).find_map(ready);
-        let number = next.or_else(|| batches.by_number.range(..after).find_map(ready))?;
+        let newer = batches.by_number.range(after..);
+        let older = batches.by_number.range(..after);
+        let (number, _) = newer.chain(older).find(|(_, unconfirmed)| {
+            unconfirmed.waits() && unconfirmed.batch.iter().any(|one| is_there(&one.key))
+        })?;
+        let number = *number;
         batches.sent_again = number;
         let unconfirmed = batches.by_number.get_mut(&number)?;
         unconfirmed.in_flight = true;
@@ -155,31 +154,30 @@ impl Outbox {
         self.change(key, |_| false);
     }
 
-    /// Waives what is owed by `key` beyond `left_us`, in microseconds. A window owes all or
-    /// nothing: its tokens come back together.
+    /// Waives what is owed by `key` beyond `left_us`, in microseconds.
     pub fn lower(&self, key: &Key, left_us: u64) {
-        self.change(key, |Adjustment { quota, change, .. }| {
-            match (change, quota) {
-                (Change::Charge { charge, .. }, Quota::TokenBucket(bucket)) => {
-                    *charge = (*charge).min(bucket.tick_rate().ticks(left_us));
-                    *charge > 0
-                }
-                (Change::Charge { .. }, Quota::Window(_)) => left_us > 0,
-                (Change::Refund { .. }, _) => true,
+        self.change(key, |Adjustment { quota, change, .. }| match change {
+            Change::Charge { charge, .. } => {
+                *charge = quota.charge_within(*charge, left_us);
+                *charge > 0
             }
+            Change::Refund { .. } => true,
         });
     }
 
     fn change(&self, key: &Key, mut change: impl FnMut(&mut Adjustment) -> bool) {
         let mut batches = self.batches.lock();
-        let has_key = |(number, unconfirmed): (&u64, &UnconfirmedBatch)| {
-            unconfirmed
-                .batch
-                .iter()
-                .any(|adjustment| adjustment.key == *key)
-                .then_some(*number)
-        };
-        let numbers: Vec<u64> = batches.by_number.iter().filter_map(has_key).collect();
+        let numbers: Vec<u64> = batches
+            .by_number
+            .iter()
+            .filter_map(|(number, unconfirmed)| {
+                unconfirmed
+                    .batch
+                    .iter()
+                    .any(|adjustment| adjustment.key == *key)
+                    .then_some(*number)
+            })
+            .collect();
         for number in numbers {
             batches.update(number, |unconfirmed| {
                 Arc::make_mut(&mut unconfirmed.batch).change(key, &mut change)
@@ -260,12 +258,16 @@ impl UnconfirmedBatches {
 
     /// Drops the oldest batch that waits: how many adjustments it had.
     fn drop_oldest(&mut self) -> Option<usize> {
-        let waits = |unconfirmed: &UnconfirmedBatch| unconfirmed.failed && !unconfirmed.in_flight;
-        let number = self
-            .by_number
-            .iter()
-            .find_map(|(number, one)| waits(one).then_some(*number))?;
-        self.remove(number).map(|dropped| dropped.batch.len())
+        let (number, _) = self.by_number.iter().find(|(_, one)| one.waits())?;
+        let dropped = self.remove(*number)?;
+        Some(dropped.batch.len())
+    }
+}
+
+impl UnconfirmedBatch {
+    /// Whether it waits to be sent again.
+    fn waits(&self) -> bool {
+        self.failed && !self.in_flight
     }
 }
 
@@ -273,14 +275,13 @@ impl SentBatch<'_> {
     /// Takes over the store's results, in the order of the adjustments that were sent. What failed
     /// waits to be sent again.
     pub fn answered(mut self, results: &[AdjustmentResult]) {
-        let has_failed = |index: usize| !matches!(results.get(index), Some(Ok(_)));
-        let placed = self.batch.placed().iter().enumerate();
-        self.failed = Some(
-            placed
-                .filter(|(index, _)| has_failed(*index))
-                .map(|(_, placed)| placed.place)
-                .collect(),
-        );
+        let mut failed = Vec::new();
+        for (index, placed) in self.batch.placed().iter().enumerate() {
+            if !matches!(results.get(index), Some(Ok(_))) {
+                failed.push(placed.place);
+            }
+        }
+        self.failed = Some(failed);
     }
 }
 

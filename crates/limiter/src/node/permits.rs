@@ -76,12 +76,21 @@ pub(crate) enum Admittance {
     Unknown,
 }
 
+impl From<Result<(ConcurrencyPermit, Level), Level>> for Admittance {
+    fn from(outcome: Result<(ConcurrencyPermit, Level), Level>) -> Self {
+        match outcome {
+            Ok((permit, level)) => Self::Taken(permit, level),
+            Err(level) => Self::Full(level),
+        }
+    }
+}
+
 /// A request that cannot go on without the store.
 pub(crate) enum PermitWait {
     Done(Result<(ConcurrencyPermit, Level), Level>),
-    /// It waits. Somebody claims permits for it already.
+    /// The request waits. Somebody claims permits for it already.
     Joined(WaitingRequest),
-    /// It waits, and the caller has to claim permits for the key.
+    /// The request waits, and the caller has to claim permits for the key.
     Claiming(WaitingRequest),
 }
 

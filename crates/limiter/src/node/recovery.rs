@@ -134,28 +134,30 @@ async fn ask(
 async fn settle(node: &Node, stores: &[Arc<dyn Store>], back: &[ServerId]) {
     let Some(store) = stores.first() else { return };
     let is_there = |key: &Key| {
-        let server = || store.server_of(key);
-        !node.breaker.is_open() || back.contains(&server()) || !node.breaker.is_open_for(server())
+        if !node.breaker.is_open() {
+            return true;
+        }
+        let server = store.server_of(key);
+        back.contains(&server) || !node.breaker.is_open_for(server)
     };
     let mut left = node.outbox.overdue();
-    let failed_before = || {
-        left = left.checked_sub(1)?;
-        node.outbox.send_again(is_there)
-    };
     // A busy node makes new ones all the time: they wait for the next round, and hold no circuit
     // open.
     let mut calls = node.debts.len().div_ceil(DEBTS_OF_A_CALL);
-    let debts = || {
-        calls = calls.checked_sub(1)?;
-        let wanted = |key: &Key| is_there(key) && !node.outbox.holds(key);
-        let owed = node
-            .debts
-            .collect(clock::monotonic_micros(), DEBTS_OF_A_CALL, wanted);
-        (!owed.is_empty()).then(|| node.outbox.send(owed))
-    };
     tokio::join!(
-        send_batches(node, &**store, failed_before),
-        send_batches(node, &**store, debts)
+        send_batches(node, &**store, || {
+            left = left.checked_sub(1)?;
+            node.outbox.send_again(is_there)
+        }),
+        send_batches(node, &**store, || {
+            calls = calls.checked_sub(1)?;
+            let owed =
+                node.debts
+                    .collect(clock::monotonic_micros(), DEBTS_OF_A_CALL, |key: &Key| {
+                        is_there(key) && !node.outbox.holds(key)
+                    });
+            (!owed.is_empty()).then(|| node.outbox.send(owed))
+        })
     );
     node.count_debts();
 }
@@ -167,7 +169,8 @@ async fn send_batches<'a>(
     mut next: impl FnMut() -> Option<SentBatch<'a>>,
 ) {
     let interval = (CALL_INTERVAL * node.share.get().nodes()).min(LONGEST_INTERVAL);
-    let (mut calls, mut failures) = (FuturesUnordered::new(), 0);
+    let mut calls = FuturesUnordered::new();
+    let mut failures = 0;
     while failures < TOLERATED_FAILURES
         && let Some(sent) = next()
     {

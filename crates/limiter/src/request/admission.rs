@@ -15,8 +15,8 @@ use crate::decide::decision::Decision;
 use crate::decide::limiter::Limiter;
 use crate::limit::key::Facts;
 use crate::request::answer::denial::Denial;
-use crate::request::pending::{Owner, PendingRequest, PlanLookup};
-use crate::request::queue::{ArrivalNumber, Ticket, TooLong};
+use crate::request::pending::{PendingRequest, PlanLookup};
+use crate::request::queue::{ArrivalNumber, JoiningRequest, Ticket, TooLong};
 use crate::request::rule_set::{Judgement, Next, RuleSet};
 
 /// The result of holding a request to its limits.
@@ -88,7 +88,7 @@ async fn decide_with_queue(
         let decision = match &ticket {
             None => {
                 let decision = limiter.decide_by(&pending.checks, deadline).wait().await;
-                match yield_grant(rules, limiter, pending, (arrival, decision)) {
+                match yield_grant(rules, limiter, pending, arrival, decision) {
                     ControlFlow::Break(behind) => {
                         ticket = Some(behind);
                         continue;
@@ -104,18 +104,33 @@ async fn decide_with_queue(
         last = match rules.next(pending, &decision) {
             Next::Judge => return decision,
             Next::AskAgain => None,
-            Next::Wait(owner) => match queue_up(
-                rules,
-                limiter,
-                (pending, &decision, owner),
-                (arrival, ticket),
-            ) {
-                Some(kept) => {
-                    ticket = Some(kept);
-                    Some(decision)
+            Next::Wait(owner) => {
+                let Some(check) = pending.owners.get(owner).map(|owner| owner.check) else {
+                    return decision;
+                };
+                let Some(level) = decision.level(check) else {
+                    return decision;
+                };
+                let retry_after = Duration::from_micros(level.retry_after_us);
+                match &ticket {
+                    Some(ticket) if pending.key(check) == Some(ticket.key()) => {
+                        ticket.put_off(retry_after);
+                    }
+                    Some(ticket) => ticket.put_off_by_another(retry_after),
+                    None => {
+                        let joining = JoiningRequest {
+                            arrival,
+                            checks: &pending.checks,
+                            limiter,
+                        };
+                        ticket = queue_up(rules, pending, owner, joining, retry_after);
+                    }
                 }
-                None => return decision,
-            },
+                if ticket.is_none() {
+                    return decision;
+                }
+                Some(decision)
+            }
         };
     }
 }
@@ -137,9 +152,12 @@ fn behind_others(
         return match Ticket::join(
             queue,
             &waiting_for,
-            (arrival, Duration::ZERO),
-            &pending.checks,
-            limiter,
+            JoiningRequest {
+                arrival,
+                checks: &pending.checks,
+                limiter,
+            },
+            Duration::ZERO,
         ) {
             Ok(ticket) => Ok(Some(ticket)),
             Err(TooLong(wait)) => Err(Box::new(rules.turn_away(pending, owner, micros(wait)))),
@@ -154,19 +172,19 @@ fn yield_grant(
     rules: &RuleSet,
     limiter: &Limiter,
     pending: &PendingRequest,
-    (arrival, mut decision): (ArrivalNumber, Decision),
+    arrival: ArrivalNumber,
+    mut decision: Decision,
 ) -> ControlFlow<Ticket, Decision> {
     if decision.granted {
         for (queue, waiting_for) in
             (0..pending.owners.len()).filter_map(|owner| rules.queue(pending, owner))
         {
-            decision = Ticket::yield_grant(
-                queue,
-                &waiting_for,
-                (arrival, decision),
-                &pending.checks,
+            let joining = JoiningRequest {
+                arrival,
+                checks: &pending.checks,
                 limiter,
-            )?;
+            };
+            decision = Ticket::yield_grant(queue, &waiting_for, joining, decision)?;
         }
     }
     ControlFlow::Continue(decision)
@@ -175,19 +193,11 @@ fn yield_grant(
 /// The place to wait at after a denial, if waiting is of use.
 fn queue_up(
     rules: &RuleSet,
-    limiter: &Limiter,
-    (pending, decision, owner): (&PendingRequest, &Decision, usize),
-    (arrival, ticket): (ArrivalNumber, Option<Ticket>),
+    pending: &PendingRequest,
+    owner: usize,
+    joining: JoiningRequest<'_>,
+    retry_after: Duration,
 ) -> Option<Ticket> {
-    let level = decision.level(pending.owners.get(owner)?.check)?;
-    let retry_after = Duration::from_micros(level.retry_after_us);
-    if let Some(ticket) = ticket {
-        match pending.key(pending.owners.get(owner)?.check) == Some(ticket.key()) {
-            true => ticket.put_off(retry_after),
-            false => ticket.put_off_by_another(retry_after),
-        }
-        return Some(ticket);
-    }
     let (queue, waiting_for) = rules.queue(pending, owner)?;
     // A permit may have come back before the request began to watch for one.
     let retry_after = if waiting_for.charge_us == 0 {
@@ -195,23 +205,15 @@ fn queue_up(
     } else {
         retry_after
     };
-    Ticket::join(
-        queue,
-        &waiting_for,
-        (arrival, retry_after),
-        &pending.checks,
-        limiter,
-    )
-    .ok()
+    Ticket::join(queue, &waiting_for, joining, retry_after).ok()
 }
 
 /// The decision on a request whose turn did not come in time.
 fn turned_away(rules: &RuleSet, pending: &mut PendingRequest, ticket: &Ticket) -> Decision {
-    let waits_for = |owner: &Owner| pending.key(owner.check) == Some(ticket.key());
     let owner = pending
         .owners
         .iter()
-        .position(waits_for)
+        .position(|owner| pending.key(owner.check) == Some(ticket.key()))
         .unwrap_or_default();
     rules.turn_away(pending, owner, micros(ticket.wait()))
 }

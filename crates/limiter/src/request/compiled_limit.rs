@@ -16,7 +16,7 @@ use crate::limit::cost::quota_unit::{QuotaScale, QuotaUnit};
 use crate::limit::cost::{Cost, ResponseCost};
 use crate::limit::definition::{Consistency, Limit, LimitUse};
 use crate::limit::key::Facts;
-use crate::limit::plan::{Plan, PlanSource, Plans};
+use crate::limit::plan::{Plan, PlanSource};
 
 /// A limit as one route uses it, before anything is counted.
 #[derive(Clone, Debug)]
@@ -153,9 +153,11 @@ impl CompiledLimit {
             Some(PlanSource::Hash(hash)) => Some(plans.of(&hash.name, limit.algorithm.kind())),
             Some(PlanSource::Table(_) | PlanSource::Assigned(_)) | None => None,
         };
-        let (limit, counting) = (limit.clone(), limit.algorithm.compile()?);
+        let counting = limit.algorithm.compile()?;
+        let limit = limit.clone();
         // A cost that depends on the request is read off each; the rest is the same for all.
-        let (cost, unit) = (NonZeroU64::MIN, QuotaUnit::Requests);
+        let cost = NonZeroU64::MIN;
+        let unit = QuotaUnit::Requests;
         let usual = Charge {
             counting,
             cost,
@@ -245,19 +247,9 @@ impl CompiledLimit {
     /// Whether a part of a charge may come back to the bucket, on whatever route: some cost is told
     /// by the response.
     pub fn may_be_refunded(&self) -> bool {
-        let planned = || {
-            self.limit
-                .plans
-                .iter()
-                .flat_map(Plans::all)
-                .filter_map(Plan::cost)
-        };
-        let defaults = || {
-            planned()
-                .chain([&self.limit.cost])
-                .any(|cost| cost.later().is_some())
-        };
-        self.largest.settled || (self.largest.leaves_default && defaults())
+        self.largest.settled
+            || (self.largest.leaves_default
+                && self.limit.costs().any(|cost| cost.later().is_some()))
     }
 
     /// The cost of requests of clients without a plan.

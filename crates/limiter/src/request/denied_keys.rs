@@ -65,20 +65,11 @@ impl DeniedKeys {
     /// first.
     pub fn top(&self, most: usize) -> Vec<HeavyHitter> {
         let mut sums: HashMap<Key, HeavyHitter> = HashMap::new();
-        let mut add = |window: &[HeavyHitter]| {
-            for hitter in window {
-                let none = || HeavyHitter {
-                    key: hitter.key.clone(),
-                    count: 0,
-                    error: 0,
-                };
-                let sum = sums.entry(hitter.key.clone()).or_insert_with(none);
-                sum.count += hitter.count;
-                sum.error += hitter.error;
-            }
-        };
-        add(self.current.lock().hitters());
-        self.past.lock().iter().for_each(|window| add(window));
+        add(&mut sums, self.current.lock().hitters());
+        self.past
+            .lock()
+            .iter()
+            .for_each(|window| add(&mut sums, window));
         let mut all: Vec<_> = sums.into_values().collect();
         all.sort_by(|one, other| {
             other
@@ -100,19 +91,36 @@ impl DeniedKeys {
     }
 }
 
+/// Adds the counts of a window to `sums`.
+fn add(sums: &mut HashMap<Key, HeavyHitter>, window: &[HeavyHitter]) {
+    for hitter in window {
+        let sum = sums
+            .entry(hitter.key.clone())
+            .or_insert_with(|| HeavyHitter {
+                key: hitter.key.clone(),
+                count: 0,
+                error: 0,
+            });
+        sum.count += hitter.count;
+        sum.error += hitter.error;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::request::heavy_hitters::CAPACITY;
 
     fn top(keys: &DeniedKeys) -> Vec<(String, u64)> {
-        let shown = |hitter: HeavyHitter| {
-            (
-                String::from_utf8_lossy(hitter.key.as_bytes()).into_owned(),
-                hitter.count,
-            )
-        };
-        keys.top(10).into_iter().map(shown).collect()
+        keys.top(10)
+            .into_iter()
+            .map(|hitter| {
+                (
+                    String::from_utf8_lossy(hitter.key.as_bytes()).into_owned(),
+                    hitter.count,
+                )
+            })
+            .collect()
     }
 
     #[test]
@@ -132,7 +140,8 @@ mod tests {
 
     #[test]
     fn a_limit_keeps_its_keys_over_a_reload_and_is_forgotten_once_it_is_gone() {
-        let (watch, name) = (DenialWatch::default(), Arc::from("per-client"));
+        let watch = DenialWatch::default();
+        let name = Arc::from("per-client");
         let keys = watch.of(&name);
         keys.count(&Key::from("a"));
         assert_eq!(top(&watch.of(&name)).len(), 1);

@@ -108,7 +108,8 @@ mod tests {
     use super::*;
 
     fn counted(keys: impl IntoIterator<Item = String>) -> (HeavyHitters, HashMap<String, u64>) {
-        let (mut sketch, mut exact) = (HeavyHitters::default(), HashMap::new());
+        let mut sketch = HeavyHitters::default();
+        let mut exact = HashMap::new();
         for key in keys {
             sketch.count(&Key::from(key.as_str()));
             *exact.entry(key).or_default() += 1;
@@ -159,16 +160,14 @@ mod tests {
         /// Few keys are frequent, as of clients.
         #[test]
         fn its_counts_are_as_right_as_promised(numbers in prop::collection::vec((0_u32..12, any::<u32>()), 0..3_000)) {
-            let key = |(magnitude, number): (u32, u32)| format!("per-client:203.0.{}", number % (1 << magnitude));
-            let (sketch, exact) = counted(numbers.into_iter().map(key));
+            let (sketch, exact) = counted(numbers.into_iter().map(|(magnitude, number)| format!("per-client:203.0.{}", number % (1 << magnitude))));
             check(&sketch, &exact);
         }
 
         /// Short keys and such with the same end share a tag.
         #[test]
         fn keys_with_one_tag_are_told_apart(numbers in prop::collection::vec(0_u32..60, 0..1_000)) {
-            let key = |number: u32| if number < 30 { format!("{number:03}") } else { format!("{number}:the-same-end") };
-            let (sketch, exact) = counted(numbers.into_iter().map(key));
+            let (sketch, exact) = counted(numbers.into_iter().map(|number| if number < 30 { format!("{number:03}") } else { format!("{number}:the-same-end") }));
             check(&sketch, &exact);
         }
     }

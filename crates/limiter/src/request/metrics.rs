@@ -142,12 +142,11 @@ pub struct SettlementMetrics {
 impl SettlementMetrics {
     /// The counters of a limit whose costs may be settled later.
     pub fn of(limit: &Arc<str>) -> Self {
-        let counter = |(_, outcome)| {
+        Self {
+            counters: OUTCOMES.map(|(_, outcome)| {
             let limit = limit.to_string();
             counter!("tollgate_ratelimit_settlements_total", "limit" => limit, "outcome" => outcome)
-        };
-        Self {
-            counters: OUTCOMES.map(counter),
+        }),
             limit: limit.clone(),
             logged: AtomicBool::new(false),
         }

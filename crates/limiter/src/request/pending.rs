@@ -88,7 +88,8 @@ impl NewCheck {
             largest_cost,
             later,
         } = charge;
-        let (cost, on_outage) = (cost.get(), rule.limit().on_outage);
+        let cost = cost.get();
+        let on_outage = rule.limit().on_outage;
         let later = rule.later(later);
         let check = match counting {
             CompiledAlgorithm::Tokens(quota) => {

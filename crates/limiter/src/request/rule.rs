@@ -10,7 +10,6 @@ use crate::limit::cost::quota_unit::QuotaScale;
 use crate::limit::definition::{Limit, LimitUse};
 use crate::limit::key::{ExtractedKey, Facts, Key, OnMissing};
 use crate::limit::on_limit::{Degrade, OnLimit};
-use crate::limit::plan::{Plan, Plans};
 use crate::limit::rollout::Rollout;
 use crate::request::answer::headers::{PolicyItem, Standing};
 use crate::request::compiled_limit::{CompiledLimit, LargestCosts};
@@ -171,10 +170,8 @@ pub(crate) fn standing(
     level: &Level,
     passed: Option<u64>,
 ) -> Standing {
-    let (quota, remaining) = (
-        scale.quota(counting.burst()),
-        scale.remaining(level.remaining),
-    );
+    let quota = scale.quota(counting.burst());
+    let remaining = scale.remaining(level.remaining);
     let CompiledAlgorithm::Tokens(tokens) = counting else {
         return Standing {
             quota,
@@ -219,17 +216,9 @@ fn may_settle(LimitUse { limit, cost }: &LimitUse) -> bool {
     if limit.count.is_some() {
         return true;
     }
-    let planned = || {
-        limit
-            .plans
-            .iter()
-            .flat_map(Plans::all)
-            .filter_map(Plan::cost)
-            .chain([&limit.cost])
-    };
     match cost {
         Some(cost) => cost.later().is_some(),
-        None => planned().any(|cost| cost.later().is_some()),
+        None => limit.costs().any(|cost| cost.later().is_some()),
     }
 }
 

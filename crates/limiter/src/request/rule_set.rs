@@ -98,13 +98,10 @@ impl RuleSet {
             rules.retain(|rule| *rule.name() != limit_use.limit.name);
             rules.push(Rule::new(limit_use, costs, states)?);
         }
-        let acting = || rules.iter().filter(|rule| rule.acts());
-        let policy = headers::policy_value(
-            acting()
-                .filter(|rule| !rule.limit().hidden)
-                .map(Rule::policy),
-        );
-        let acting = acting().count();
+        let acting = rules.iter().filter(|rule| rule.acts());
+        let shown = acting.clone().filter(|rule| !rule.limit().hidden);
+        let policy = headers::policy_value(shown.map(Rule::policy));
+        let acting = acting.count();
         let lenient = rules.iter().any(Rule::is_lenient);
         Ok(Self {
             rules,
@@ -151,7 +148,8 @@ impl RuleSet {
                         .into_iter()
                         .next()
                         .unwrap_or_default();
-                    let (limit, hidden) = (rule.name().clone(), rule.limit().hidden);
+                    let limit = rule.name().clone();
+                    let hidden = rule.limit().hidden;
                     return Err(Denial::KeyMissing {
                         limit,
                         part,
@@ -176,7 +174,8 @@ impl RuleSet {
             let (index, Some(key)) = (owner.rule, pending.key(owner.check).cloned()) else {
                 continue;
             };
-            let (plan, rule) = (query.cache.plan(&query.field), &self.rules[index]);
+            let plan = query.cache.plan(&query.field);
+            let rule = &self.rules[index];
             let charge = rule.compiled.late_charge(plan.as_ref(), stated_cost);
             let (check, scale, later) = NewCheck::of(rule, key, charge);
             pending.replace(at, check);
@@ -194,13 +193,12 @@ impl RuleSet {
             .iter()
             .map(|rule| AppliedLimit::of(&rule.compiled, facts))
             .collect();
-        let told = |limit: &AppliedLimit| limit.acts() && !limit.limit.hidden;
-        let acting = self
+        let shown = self
             .rules
             .iter()
             .zip(&limits)
-            .filter(|(_, limit)| told(limit));
-        let policy = acting.map(|(rule, limit)| rule.policy_of(limit.counting, limit.scale));
+            .filter(|(_, limit)| limit.acts() && !limit.limit.hidden);
+        let policy = shown.map(|(rule, limit)| rule.policy_of(limit.counting, limit.scale));
         LimitsExplanation {
             policy: headers::policy_value(policy),
             limits,
@@ -213,14 +211,15 @@ impl RuleSet {
         if decision.granted || !self.lenient {
             return Next::Judge;
         }
-        let denying = || {
-            self.levels(pending, decision)
-                .filter(|(.., level)| level.retry_after_us > 0)
-        };
-        if denying().any(|(_, rule, _)| !rule.is_lenient()) {
+        if self
+            .denying(pending, decision)
+            .any(|(_, rule, _)| !rule.is_lenient())
+        {
             return Next::Judge;
         }
-        let slowest = denying().filter(|(_, rule, _)| rule.queue.is_some());
+        let slowest = self
+            .denying(pending, decision)
+            .filter(|(_, rule, _)| rule.queue.is_some());
         let slowest = slowest
             .max_by_key(|(.., level)| level.retry_after_us)
             .map(|(at, ..)| at);
@@ -272,7 +271,8 @@ impl RuleSet {
         let OnLimit::Queue(bounds) = rule.limit().on_limit else {
             return None;
         };
-        let (key, charge_us) = (pending.key(owner.check)?, pending.pace_us(owner.check));
+        let key = pending.key(owner.check)?;
+        let charge_us = pending.pace_us(owner.check);
         let waiting_for = WaitingFor {
             key,
             bounds,
@@ -395,10 +395,9 @@ impl RuleSet {
         {
             self.policy.clone()
         } else {
-            let item = |(owner, counting, _): (&Owner, _, &Level)| {
+            headers::policy_value(shown.clone().map(|(owner, counting, _)| {
                 self.rules[owner.rule].policy_of(counting, owner.scale)
-            };
-            headers::policy_value(shown.clone().map(item))
+            }))
         };
         let standings = shown.map(|(owner, counting, level)| {
             let passed = decision.granted.then(|| pending.cost(owner.check));
@@ -410,17 +409,25 @@ impl RuleSet {
         RateLimitFields::render(policy, standings, self.legacy_headers)
     }
 
+    /// The levels of the limits that deny.
+    fn denying<'a>(
+        &'a self,
+        pending: &'a PendingRequest,
+        decision: &'a Decision,
+    ) -> impl Iterator<Item = (usize, &'a Rule, &'a Level)> {
+        self.levels(pending, decision)
+            .filter(|(.., level)| level.retry_after_us > 0)
+    }
+
     fn denial(&self, pending: &PendingRequest, decision: &Decision) -> Denial {
-        let denying = || {
-            self.levels(pending, decision)
-                .filter(|(.., level)| level.retry_after_us > 0)
-        };
-        let retry_after_us = denying()
+        let retry_after_us = self
+            .denying(pending, decision)
             .map(|(.., level)| level.retry_after_us)
             .max()
             .unwrap_or_default();
         let retry_after_secs = seconds_up(retry_after_us).max(1);
-        match denying()
+        match self
+            .denying(pending, decision)
             .next()
             .map(|(_, rule, _)| (rule.name(), &rule.limit().on_limit))
         {
@@ -430,7 +437,8 @@ impl RuleSet {
                 retry_after_secs,
             },
             _ => {
-                let violated = denying()
+                let violated = self
+                    .denying(pending, decision)
                     .map(|(_, rule, _)| (rule.name(), rule.limit().hidden))
                     .collect();
                 Denial::QuotaExceeded {

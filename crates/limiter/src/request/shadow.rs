@@ -40,7 +40,8 @@ impl Shadows {
     }
 
     pub(crate) fn add(&mut self, checks: Checks, rule: &Rule, later: Option<LaterCost>) {
-        let (metrics, denied_keys) = (rule.metrics.clone(), rule.denied_keys.clone());
+        let metrics = rule.metrics.clone();
+        let denied_keys = rule.denied_keys.clone();
         self.0.push(Box::new(Shadow {
             checks,
             metrics,

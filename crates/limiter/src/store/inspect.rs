@@ -25,8 +25,8 @@ pub enum TokenGrant {
 /// The state of a bucket or window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketState {
-    /// The limit's quota, or this node's share of it.
-    pub part: Quota,
+    /// The parts that the limit is divided into: a level is that of one of them.
+    pub parts: u32,
     /// The tokens in it, as the limit counts them.
     pub state: QuotaState,
 }
@@ -120,18 +120,22 @@ pub trait CacheListener: Send + Sync + 'static {
 }
 
 impl BucketState {
+    /// A bucket that is not divided.
+    pub fn whole(state: QuotaState) -> Self {
+        Self { parts: 1, state }
+    }
+
     /// The level that a request of `cost` would meet. Nothing is taken.
     pub fn level(&self, cost: u64) -> Level {
-        self.state.level(self.part, cost)
+        self.state.level(self.parts, cost)
     }
 
     /// The state after a grant.
     #[must_use]
     pub fn granted(&self, tokens: TokenGrant) -> Self {
-        Self {
-            part: self.part,
-            state: tokens.applied(self.state.clone()),
-        }
+        let mut granted = self.clone();
+        tokens.apply(&mut granted.state);
+        granted
     }
 
     /// Microseconds until the bucket is full, by the rate that it is stored with: that of a
@@ -142,10 +146,10 @@ impl BucketState {
 }
 
 impl TokenGrant {
-    /// The state after the grant.
-    pub fn applied(self, state: QuotaState) -> QuotaState {
+    /// Makes the grant.
+    pub fn apply(self, state: &mut QuotaState) {
         match self {
-            Self::All => state.full_by(0),
+            Self::All => state.lower_to(0),
             Self::Tokens(tokens) => state.grant(tokens),
         }
     }
@@ -156,13 +160,15 @@ mod tests {
     use std::num::NonZeroU64;
 
     use super::*;
-    use crate::algorithm::conversion::Backlog;
     use crate::algorithm::state::StoredState;
     use crate::algorithm::token_bucket::TokenBucket;
+    use crate::algorithm::token_bucket::conversion::Backlog;
     use crate::algorithm::window::Timestamp;
 
     fn shape() -> TokenBucket {
-        let nonzero = |number| NonZeroU64::new(number).unwrap();
+        fn nonzero(number: u64) -> NonZeroU64 {
+            NonZeroU64::new(number).unwrap()
+        }
         TokenBucket::new(nonzero(10), nonzero(1_000_000), nonzero(20)).unwrap()
     }
 
@@ -171,16 +177,15 @@ mod tests {
             ticks,
             tick_rate: by.tick_rate(),
         });
-        BucketState {
-            part: shape().into(),
-            state: kept.read_as(shape().into(), Timestamp::default()),
-        }
+        BucketState::whole(kept.read_as(shape().into(), Timestamp::default()))
     }
 
     #[test]
     fn a_level_is_what_a_request_would_meet_and_takes_nothing() {
         let used = shape().charge(15);
-        let level = |ticks, cost| lacking(ticks, shape()).level(cost);
+        fn level(ticks: u64, cost: u64) -> Level {
+            lacking(ticks, shape()).level(cost)
+        }
         assert_eq!(
             level(0, 1),
             Level {
@@ -202,8 +207,9 @@ mod tests {
 
     #[test]
     fn a_grant_never_makes_more_than_full() {
-        let left =
-            |tokens: TokenGrant, ticks| lacking(ticks, shape()).granted(tokens).level(1).remaining;
+        fn left(tokens: TokenGrant, ticks: u64) -> u64 {
+            lacking(ticks, shape()).granted(tokens).level(1).remaining
+        }
         let used = shape().charge(15);
         assert_eq!(left(TokenGrant::Tokens(5), used), 10);
         assert_eq!(left(TokenGrant::Tokens(u64::MAX), used), 20);
@@ -213,7 +219,9 @@ mod tests {
 
     #[test]
     fn a_grant_counts_in_tokens_whatever_limit_the_bucket_is_stored_by() {
-        let nonzero = |number| NonZeroU64::new(number).unwrap();
+        fn nonzero(number: u64) -> NonZeroU64 {
+            NonZeroU64::new(number).unwrap()
+        }
         let plan = TokenBucket::new(nonzero(1_000), nonzero(1_000_000), nonzero(500)).unwrap();
         let seen = lacking(plan.charge(18), plan);
         let granted = seen.granted(TokenGrant::Tokens(5));
@@ -221,10 +229,7 @@ mod tests {
             (granted.level(1).remaining, granted.full_in_us()),
             (7, 13_000)
         );
-        let share = BucketState {
-            part: Quota::from(shape()).shared_by(2),
-            ..seen
-        };
+        let share = BucketState { parts: 2, ..seen };
         assert_eq!(
             (
                 share.level(1).remaining,

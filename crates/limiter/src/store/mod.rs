@@ -180,14 +180,17 @@ pub(crate) async fn probe_bucket<S: Store + ?Sized>(
         cost: 1,
         largest_cost: 1,
     };
-    let late = || StoreFailure {
-        server: store.server_of(&charge.key),
-        error: StoreError::Timeout,
-    };
     let answer = timeout(
         store.timeout(),
         store.take(std::slice::from_ref(&charge), 1),
     )
     .await;
-    answer.unwrap_or_else(|_| Err(late())).map(drop)
+    answer
+        .unwrap_or_else(|_| {
+            Err(StoreFailure {
+                server: store.server_of(&charge.key),
+                error: StoreError::Timeout,
+            })
+        })
+        .map(drop)
 }

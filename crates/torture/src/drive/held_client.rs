@@ -60,26 +60,30 @@ impl WorkerClients {
     pub fn start(&self, limits: &RouteLimits) -> Vec<JoinHandle<()>> {
         let mut rng = Rng::with_seed(self.seed);
         let seeds = (0..self.count).map(|_| rng.u64(..));
-        let each = |seed| {
-            let RouteLimits {
-                limiter,
-                load,
-                settings,
-                observed,
-                ..
-            } = limits.clone();
-            tokio::spawn(client(limiter, load, settings, observed, seed))
-        };
         match limits.load.pattern {
-            LoadPattern::Paced => seeds.map(each).collect(),
+            LoadPattern::Paced => seeds
+                .map(|seed| {
+                    let RouteLimits {
+                        limiter,
+                        load,
+                        settings,
+                        observed,
+                        ..
+                    } = limits.clone();
+                    tokio::spawn(client(limiter, load, settings, observed, seed))
+                })
+                .collect(),
             LoadPattern::Queued { hold, .. } => seeds
                 .map(|seed| tokio::spawn(limits.clone().ask_and_hold(hold, seed)))
                 .collect(),
             LoadPattern::Bursts { .. } => {
                 let sizes = [self.most / 2, self.most, self.most * 2];
-                vec![tokio::spawn(
-                    limits.clone().send_bursts(sizes, self.place, self.most),
-                )]
+                vec![tokio::spawn(limits.clone().send_bursts(
+                    sizes,
+                    self.place.0,
+                    self.place.1,
+                    self.most,
+                ))]
             }
         }
     }
@@ -105,9 +109,9 @@ impl RouteLimits {
         }
     }
 
-    /// Sends this worker's part of each burst, `worker` of so many, for as long as the run lasts.
+    /// Sends this worker's part of each burst, `worker` of `workers`, for as long as the run lasts.
     /// `sizes` take turns.
-    async fn send_bursts(self, sizes: [u64; 3], (worker, workers): (u64, u64), most: u64) {
+    async fn send_bursts(self, sizes: [u64; 3], worker: u64, workers: u64, most: u64) {
         let begun = self.load.begin();
         let mut requests = JoinSet::new();
         for (number, size) in sizes.into_iter().cycle().enumerate() {
@@ -120,7 +124,8 @@ impl RouteLimits {
                 break;
             }
             for request in (worker..size).step_by(usize::try_from(workers).unwrap_or(usize::MAX)) {
-                let (limits, key) = (self.clone(), self.load.burst_key(number));
+                let limits = self.clone();
+                let key = self.load.burst_key(number);
                 // A perfect limiter admits the first so many.
                 requests.spawn(limits.ask_in_burst(key, at + IN_FLIGHT, u64::from(request < most)));
             }

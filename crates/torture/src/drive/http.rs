@@ -149,7 +149,9 @@ fn work(shared: &Arc<HttpLoad>, connections: Vec<u32>, seed: u64) -> Result<Obse
     let mut rng = Rng::with_seed(seed);
     runtime()?.block_on(async {
         let clients = connections.into_iter().map(|index| {
-            let (shared, observed, rng) = (shared.clone(), observed.clone(), rng.fork());
+            let shared = shared.clone();
+            let observed = observed.clone();
+            let rng = rng.fork();
             tokio::spawn(send_requests(shared, index as usize, observed, rng))
         });
         let clients = clients.collect();
@@ -166,20 +168,20 @@ impl TargetAddress {
     /// # Errors
     /// When it is no URL of HTTP, or nothing listens there.
     fn resolve(url: &Uri) -> Result<Self, Error> {
-        let wrong = || Error::Target(url.to_string());
         let authority = url
             .authority()
             .filter(|_| url.scheme_str() == Some("http"))
-            .ok_or_else(wrong)?;
+            .ok_or_else(|| Error::Target(url.to_string()))?;
         let port = authority.port_u16().unwrap_or(80);
         let host = authority.host().trim_matches(['[', ']']);
-        let gone = |_| Error::NoTarget(url.to_string());
-        let connected = std::net::TcpStream::connect((host, port)).map_err(gone)?;
+        let connected = std::net::TcpStream::connect((host, port))
+            .map_err(|_| Error::NoTarget(url.to_string()))?;
         let path = url.path_and_query().map_or("/", |path| path.as_str());
         Ok(Self {
             address: connected.peer_addr()?,
-            host: HeaderValue::from_str(authority.as_str()).map_err(|_| wrong())?,
-            path: path.parse().map_err(|_| wrong())?,
+            host: HeaderValue::from_str(authority.as_str())
+                .map_err(|_| Error::Target(url.to_string()))?,
+            path: path.parse().map_err(|_| Error::Target(url.to_string()))?,
         })
     }
 

@@ -125,11 +125,12 @@ impl DrivenNode {
         let memory = Arc::new(MemoryStore::new(MAX_BUCKETS));
         let share = Arc::new(FleetShare::expecting(expected));
         let calls = StoreCalls::default();
-        let of_node = || node::Node::new(memory, Arc::new(Breaker::new()), share);
         let parts = NodeParts {
             index,
             backing: backing.clone(),
-            node: Arc::new(metrics::with_local_recorder(&calls, of_node)),
+            node: Arc::new(metrics::with_local_recorder(&calls, || {
+                node::Node::new(memory, Arc::new(Breaker::new()), share)
+            })),
             calls,
             settings: Arc::new(ClientSettings::new(plan.quota(&plan.limit)?)),
             rules: Arc::new(plan.rules()?),
@@ -138,13 +139,17 @@ impl DrivenNode {
         let (ready, readies) = mpsc::channel();
         let mut rng = fastrand::Rng::with_seed(seed ^ u64::from(index) << 32);
         let workers = (0..plan.workers.get()).map(|worker| {
-            let (load, phase, ready) = (load.clone(), waiting.clone(), ready.clone());
+            let load = load.clone();
+            let phase = waiting.clone();
+            let ready = ready.clone();
             let workers = plan.workers.get();
             let place = (
                 u64::from(index * workers + worker),
                 u64::from(plan.nodes.get() * workers),
             );
-            let (most, count, seed) = (plan.burst(), plan.clients.get(), rng.u64(..));
+            let most = plan.burst();
+            let count = plan.clients.get();
+            let seed = rng.u64(..);
             let clients = WorkerClients {
                 place,
                 most,
@@ -165,7 +170,8 @@ impl DrivenNode {
         let stores: Vec<Option<Arc<dyn Store>>> = readies.into_iter().take(workers.len()).collect();
         let started = stores.len() == workers.len();
         let away = parts.node.breaker.is_open();
-        let (settings, calls) = (parts.settings.clone(), parts.calls.clone());
+        let settings = parts.settings.clone();
+        let calls = parts.calls.clone();
         let stores: Vec<Arc<dyn Store>> = stores.into_iter().flatten().collect();
         let control = spawn("torture-control", move || control(&parts, stores, waiting))?;
         let node = Self {
@@ -237,7 +243,8 @@ impl NodeWorker {
         if begun != Phase::Driving {
             return Ok(());
         }
-        let (rules, load) = (parts.rules.clone(), self.load);
+        let rules = parts.rules.clone();
+        let load = self.load;
         let limits = RouteLimits {
             limiter,
             rules,

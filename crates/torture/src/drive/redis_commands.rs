@@ -77,19 +77,13 @@ impl RedisCommands {
         let RedisReply::List(parts) = &reply else {
             return Err(strange(&reply));
         };
-        let number = |at: usize| {
-            parts
-                .get(at)
-                .and_then(RedisReply::text)
-                .and_then(|text| text.parse::<u64>().ok())
-        };
-        let (Some(seconds), Some(micros)) = (number(0), number(1)) else {
+        let numbers: Option<Vec<u64>> =
+            parts.iter().map(|part| part.text()?.parse().ok()).collect();
+        let Some([seconds, micros]) = numbers.as_deref() else {
             return Err(strange(&reply));
         };
-        Ok(ServerClock::told(
-            seconds * 1_000_000 + micros,
-            (asked_us, answered_us),
-        ))
+        let server_us = seconds * 1_000_000 + micros;
+        Ok(ServerClock::new(server_us, asked_us, answered_us))
     }
 }
 
@@ -108,15 +102,11 @@ fn read(from: &mut impl BufRead) -> Result<RedisReply, Error> {
     from.read_line(&mut line)?;
     let line = line.trim_end();
     let (kind, rest) = line.split_at_checked(1).unwrap_or_default();
-    let number = || {
-        rest.parse::<i64>()
-            .map_err(|_| Error::Redis(line.to_owned()))
-    };
     match kind {
         "+" => Ok(RedisReply::Text(rest.to_owned())),
-        ":" => number().map(RedisReply::Number),
+        ":" => number(rest, line).map(RedisReply::Number),
         "$" => {
-            let Ok(length) = usize::try_from(number()?) else {
+            let Ok(length) = usize::try_from(number(rest, line)?) else {
                 return Ok(RedisReply::Nothing);
             };
             let mut bytes = vec![0; length + 2];
@@ -127,7 +117,7 @@ fn read(from: &mut impl BufRead) -> Result<RedisReply, Error> {
             ))
         }
         "*" => {
-            let Ok(length) = usize::try_from(number()?) else {
+            let Ok(length) = usize::try_from(number(rest, line)?) else {
                 return Ok(RedisReply::Nothing);
             };
             (0..length)
@@ -137,6 +127,10 @@ fn read(from: &mut impl BufRead) -> Result<RedisReply, Error> {
         }
         _ => Err(Error::Redis(line.to_owned())),
     }
+}
+
+fn number(text: &str, line: &str) -> Result<i64, Error> {
+    text.parse().map_err(|_| Error::Redis(line.to_owned()))
 }
 
 pub fn strange(reply: &RedisReply) -> Error {
@@ -150,7 +144,9 @@ mod tests {
     #[test]
     fn replies_are_read_whatever_they_nest() {
         let mut bytes: &[u8] = b"*3\r\n:-7\r\n*2\r\n+OK\r\n$4\r\na\r\nb\r\n$-1\r\n";
-        let text = |text: &str| RedisReply::Text(text.to_owned());
+        fn text(text: &str) -> RedisReply {
+            RedisReply::Text(text.to_owned())
+        }
         let inner = RedisReply::List(vec![text("OK"), text("a\r\nb")]);
         let expected = RedisReply::List(vec![RedisReply::Number(-7), inner, RedisReply::Nothing]);
         assert_eq!(read(&mut bytes).unwrap(), expected);

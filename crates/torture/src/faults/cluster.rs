@@ -88,40 +88,41 @@ fn slot_ranges(reply: &RedisReply, entry: &Host) -> Result<Vec<SlotRange>, Error
     let RedisReply::List(ranges) = reply else {
         return Err(strange(reply));
     };
-    let range = |range: &RedisReply| {
-        let RedisReply::List(parts) = range else {
-            return None;
-        };
-        let [
-            RedisReply::Number(from),
-            RedisReply::Number(to),
-            RedisReply::List(master),
-            ..,
-        ] = parts.as_slice()
-        else {
-            return None;
-        };
-        let [name, RedisReply::Number(port), ..] = master.as_slice() else {
-            return None;
-        };
-        // A node that does not know its own address leaves it out.
-        let name = name
-            .text()
-            .filter(|name| !name.is_empty())
-            .unwrap_or(&entry.name);
-        Some(SlotRange {
-            from: *from,
-            to: *to,
-            master: Host {
-                name: name.into(),
-                port: u16::try_from(*port).ok()?,
-            },
-        })
-    };
     ranges
         .iter()
-        .map(|one| range(one).ok_or_else(|| strange(one)))
+        .map(|range| slot_range(range, entry).ok_or_else(|| strange(range)))
         .collect()
+}
+
+fn slot_range(range: &RedisReply, entry: &Host) -> Option<SlotRange> {
+    let RedisReply::List(parts) = range else {
+        return None;
+    };
+    let [
+        RedisReply::Number(from),
+        RedisReply::Number(to),
+        RedisReply::List(master),
+        ..,
+    ] = parts.as_slice()
+    else {
+        return None;
+    };
+    let [name, RedisReply::Number(port), ..] = master.as_slice() else {
+        return None;
+    };
+    // A node that does not know its own address leaves it out.
+    let name = name
+        .text()
+        .filter(|name| !name.is_empty())
+        .unwrap_or(&entry.name);
+    Some(SlotRange {
+        from: *from,
+        to: *to,
+        master: Host {
+            name: name.into(),
+            port: u16::try_from(*port).ok()?,
+        },
+    })
 }
 
 #[cfg(test)]
@@ -130,13 +131,21 @@ mod tests {
 
     #[test]
     fn masters_are_read_with_their_slots_and_the_one_asked_may_not_name_itself() {
-        let (number, text) = (RedisReply::Number, |text: &str| {
+        fn text(text: &str) -> RedisReply {
             RedisReply::Text(text.to_owned())
-        });
-        let node = |name| RedisReply::List(vec![text(name), number(7), text("id")]);
-        let range = |from, to, name| {
-            RedisReply::List(vec![number(from), number(to), node(name), node("replica")])
-        };
+        }
+        fn node(name: &str) -> RedisReply {
+            RedisReply::List(vec![text(name), RedisReply::Number(7), text("id")])
+        }
+        fn range(from: i64, to: i64, name: &str) -> RedisReply {
+            let slots = [from, to].map(RedisReply::Number);
+            RedisReply::List(
+                slots
+                    .into_iter()
+                    .chain([node(name), node("replica")])
+                    .collect(),
+            )
+        }
         let entry = Host {
             name: "entry".into(),
             port: 1,
@@ -154,6 +163,6 @@ mod tests {
                 (10, 16_383, "other:7".to_owned())
             ]
         );
-        assert!(slot_ranges(&RedisReply::List(vec![number(1)]), &entry).is_err());
+        assert!(slot_ranges(&RedisReply::List(vec![RedisReply::Number(1)]), &entry).is_err());
     }
 }

@@ -61,7 +61,8 @@ pub struct Interrupting {
 impl Interruption {
     /// The interruptions of `scenario`, if it has any.
     pub fn of(scenario: Scenario, plan: &RunPlan, backing: &Backing) -> Option<Self> {
-        let (all, burst) = (plan.nodes.get(), plan.burst());
+        let all = plan.nodes.get();
+        let burst = plan.burst();
         let timeout = if let Backing::Redis(spec) = backing {
             spec.timeout
         } else {
@@ -187,7 +188,8 @@ impl Interrupting {
             self.concede(since_us, now_us);
         }
         if let Conceded::InAll(tokens) = self.interruption.conceded {
-            let (from_us, to_us) = (self.begun_us, now_us + RECOVERY_US);
+            let from_us = self.begun_us;
+            let to_us = now_us + RECOVERY_US;
             self.concessions = vec![Concession {
                 from_us,
                 to_us,
@@ -241,7 +243,9 @@ mod tests {
         let mut interrupting = interrupting(Conceded::Each(7));
         let steps = [1_009, 1_010, 1_020, 1_039, 1_040, 1_109, 1_110, 1_140]
             .map(|at| interrupting.step(at));
-        let (cut, silence, none) = (Some(Fault::Cut), Some(Fault::Silence), Some(Fault::None));
+        let cut = Some(Fault::Cut);
+        let silence = Some(Fault::Silence);
+        let none = Some(Fault::None);
         assert_eq!(steps, [None, cut, None, None, none, None, silence, none]);
         let conceded = interrupting.end(1_150);
         let first = Concession {

@@ -59,7 +59,9 @@ impl FaultyProxy {
         let address = socket.local_addr()?;
         let fault = Arc::new(watch::channel(fault).0);
         let (stop, stopped) = oneshot::channel::<()>();
-        let (server, faults, runtime) = (server.to_owned(), fault.clone(), runtime()?);
+        let server = server.to_owned();
+        let faults = fault.clone();
+        let runtime = runtime()?;
         let thread = spawn("torture-proxy", move || {
             runtime.block_on(async {
                 tokio::select! {

@@ -40,7 +40,8 @@ fn split(url: &str) -> Option<(&str, &str, &str)> {
     let rest = url.strip_prefix("redis://")?;
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let begin = rest[..end].rfind('@').map_or(0, |at| at + 1);
-    let (begin, end) = (authority + begin, authority + end);
+    let begin = authority + begin;
+    let end = authority + end;
     (begin < end).then(|| (&url[..begin], &url[begin..end], &url[end..]))
 }
 

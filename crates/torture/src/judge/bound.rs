@@ -48,9 +48,9 @@ impl AdmissionBound {
                 quota,
                 period_us,
                 clock,
-            } => windows::judge_fixed(admissions, (*quota, *period_us), *clock, concessions),
+            } => windows::judge_fixed(admissions, *quota, *period_us, *clock, concessions),
             Self::SlidingWindow { quota, width_us } => {
-                windows::judge_sliding(admissions, (*quota, *width_us), concessions)
+                windows::judge_sliding(admissions, *quota, *width_us, concessions)
             }
         }
     }
@@ -96,8 +96,9 @@ impl AdmissionBound {
                 period_us,
                 clock,
             } => {
-                let window = |us: u64, ahead: i64| windows::window_at(us, ahead, *period_us);
-                let windows = window(last, clock.most_us) - window(first, clock.least_us) + 1;
+                let begin = windows::window_at(first, clock.least_us, *period_us);
+                let end = windows::window_at(last, clock.most_us, *period_us);
+                let windows = end - begin + 1;
                 quota.saturating_mul(u64::try_from(windows).unwrap_or(1))
             }
             Self::SlidingWindow { quota, width_us } => {

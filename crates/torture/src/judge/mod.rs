@@ -139,7 +139,8 @@ fn worst_window(
     ends.sort_unstable();
     ends.dedup();
     let origin = *ends.first()?;
-    let (period, rate) = (signed(limit.period()), signed(limit.tokens()));
+    let period = signed(limit.period());
+    let rate = signed(limit.tokens());
     let mut windows = WindowTree::new(
         ends.iter()
             .map(|end| -rate * i128::from(end - origin))
@@ -173,31 +174,31 @@ fn weights(
     concessions: &[Concession],
     period: i128,
 ) -> Vec<Weight> {
-    let of_admission = |one: &AdmittedRequest| Weight {
-        from_us: one.sent_us,
-        to_us: one.answered_us,
-        amount: i128::from(one.cost) * period,
-        is_admission: true,
-    };
     // A window overlaps it when it begins before the end and ends after the beginning.
-    let of_concession = |one: &Concession| Weight {
-        from_us: one.to_us,
-        to_us: one.from_us,
-        amount: -i128::from(one.tokens) * period,
-        is_admission: false,
-    };
-    let of_repayment = |one: &Concession| Weight {
-        from_us: one.to_us,
-        to_us: one.repaid_us.max(one.from_us),
-        amount: i128::from(one.tokens) * period,
-        is_admission: false,
-    };
-    let conceded = concessions
-        .iter()
-        .flat_map(|one| [of_concession(one), of_repayment(one)]);
+    let conceded = concessions.iter().flat_map(|one| {
+        let amount = i128::from(one.tokens) * period;
+        let concession = Weight {
+            from_us: one.to_us,
+            to_us: one.from_us,
+            amount: -amount,
+            is_admission: false,
+        };
+        let repayment = Weight {
+            from_us: one.to_us,
+            to_us: one.repaid_us.max(one.from_us),
+            amount,
+            is_admission: false,
+        };
+        [concession, repayment]
+    });
     let mut all: Vec<Weight> = admissions
         .iter()
-        .map(of_admission)
+        .map(|one| Weight {
+            from_us: one.sent_us,
+            to_us: one.answered_us,
+            amount: i128::from(one.cost) * period,
+            is_admission: true,
+        })
         .chain(conceded)
         .collect();
     all.sort_by_key(|weight| (std::cmp::Reverse(weight.from_us), weight.is_admission));

@@ -40,7 +40,8 @@ mod tests {
 
     #[test]
     fn admits_the_burst_and_then_the_rate() {
-        let (limit, bucket) = (TestedLimit::per_second(10, 5), ReferenceBucket::default());
+        let limit = TestedLimit::per_second(10, 5);
+        let bucket = ReferenceBucket::default();
         let admitted = |from: u64, to: u64| {
             (from..to)
                 .filter(|at| bucket.take(&limit, 1, at * 1_000))

@@ -12,12 +12,11 @@ pub struct ServerClock {
 }
 
 impl ServerClock {
-    /// The clock that told `server_us` to a question of this time with an answer of that.
-    pub fn told(server_us: u64, (asked_us, answered_us): (u64, u64)) -> Self {
-        let ahead = |of_us: u64| signed(server_us).saturating_sub(signed(of_us));
+    /// The clock that read `server_us` between a question and its answer.
+    pub fn new(server_us: u64, asked_us: u64, answered_us: u64) -> Self {
         Self {
-            least_us: ahead(answered_us),
-            most_us: ahead(asked_us),
+            least_us: signed(server_us).saturating_sub(signed(answered_us)),
+            most_us: signed(server_us).saturating_sub(signed(asked_us)),
         }
     }
 

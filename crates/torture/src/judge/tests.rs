@@ -174,7 +174,8 @@ fn by_counting(
             .iter()
             .filter(|to| to.answered_us >= from.sent_us)
         {
-            let (x, y) = (from.sent_us, to.answered_us);
+            let x = from.sent_us;
+            let y = to.answered_us;
             let within = admissions
                 .iter()
                 .filter(|one| one.sent_us >= x && one.answered_us <= y);

@@ -35,7 +35,8 @@ impl WindowTree {
 
     /// Lets windows end at `leaf` from now on.
     pub fn open(&mut self, leaf: usize) {
-        let (mut node, mut value) = (self.leaves + leaf, self.largest[self.leaves + leaf]);
+        let mut node = self.leaves + leaf;
+        let mut value = self.largest[self.leaves + leaf];
         while node > 1 {
             node /= 2;
             value += self.added[node];

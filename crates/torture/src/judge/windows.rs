@@ -12,27 +12,23 @@ use crate::judge::{AdmittedRequest, Concession, ExceededWindow, TraceJudgement};
 /// Judges each window of the store's clock, of `quota` tokens and `period_us`.
 pub fn judge_fixed(
     admissions: &[AdmittedRequest],
-    (quota, period_us): (u64, u64),
+    quota: u64,
+    period_us: u64,
     clock: ServerClock,
     concessions: &[Concession],
 ) -> TraceJudgement {
     let mut windows: HashMap<(u32, i128), u64> = HashMap::new();
     for one in admissions {
         let window = window_at(one.sent_us, clock.least_us, period_us);
-        // It may have been admitted in either of two.
+        // A request across two windows may have been admitted in either.
         if window == window_at(one.answered_us, clock.most_us, period_us) {
             *windows.entry((one.key, window)).or_default() += one.cost;
         }
     }
     let mut judgement = begun(admissions);
     for ((key, window), admitted) in windows {
-        let begin = |window: i128, ahead: i64| {
-            u64::try_from(window * i128::from(period_us) - i128::from(ahead)).unwrap_or_default()
-        };
-        let (from_us, to_us) = (
-            begin(window, clock.most_us),
-            begin(window + 1, clock.least_us),
-        );
+        let from_us = begin_us(window, clock.most_us, period_us);
+        let to_us = begin_us(window + 1, clock.least_us, period_us);
         let window = ExceededWindow {
             key,
             from_us,
@@ -49,7 +45,8 @@ pub fn judge_fixed(
 /// request suffice.
 pub fn judge_sliding(
     admissions: &[AdmittedRequest],
-    (quota, width_us): (u64, u64),
+    quota: u64,
+    width_us: u64,
     concessions: &[Concession],
 ) -> TraceJudgement {
     let mut sorted = admissions.to_vec();
@@ -59,9 +56,12 @@ pub fn judge_sliding(
         let mut by_answer: Vec<usize> = (0..of_one_key.len()).collect();
         by_answer.sort_unstable_by_key(|index| of_one_key[*index].answered_us);
         let mut counted = vec![false; of_one_key.len()];
-        let (mut admitted, mut gone, mut next) = (0_u64, 0, 0);
+        let mut admitted = 0_u64;
+        let mut gone = 0;
+        let mut next = 0;
         for (index, first) in of_one_key.iter().enumerate() {
-            let (from_us, to_us) = (first.sent_us, first.sent_us.saturating_add(width_us - 1));
+            let from_us = first.sent_us;
+            let to_us = first.sent_us.saturating_add(width_us - 1);
             while gone < index && of_one_key[gone].sent_us < from_us {
                 admitted -= if counted[gone] {
                     of_one_key[gone].cost
@@ -98,6 +98,12 @@ pub fn judge_sliding(
 /// The number of the window that `us` is in on a clock that is ahead by so much.
 pub fn window_at(us: u64, ahead_us: i64, period_us: u64) -> i128 {
     (i128::from(us) + i128::from(ahead_us)).div_euclid(i128::from(period_us.max(1)))
+}
+
+/// The beginning of a window on a clock that is ahead by so much.
+fn begin_us(window: i128, ahead_us: i64, period_us: u64) -> u64 {
+    let begin_us = window * i128::from(period_us) - i128::from(ahead_us);
+    u64::try_from(begin_us).unwrap_or_default()
 }
 
 fn begun(admissions: &[AdmittedRequest]) -> TraceJudgement {

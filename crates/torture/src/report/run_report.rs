@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::case::Case;
 use crate::judge::bound::AdmissionBound;
 use crate::judge::server_clock::ServerClock;
-use crate::judge::{self, AdmittedRequest, Concession, ExceededWindow, TraceJudgement};
+use crate::judge::{self, Concession, ExceededWindow, TraceJudgement};
 use crate::report::observations::Observations;
 
 /// The terms that a run is judged by.
@@ -91,12 +91,13 @@ impl RunReport {
             admissions, held, ..
         } = observed;
         let strict = bound.judge(admissions, held, &[]);
-        let is_spared = |one: &AdmittedRequest| terms.spared.get(one.key as usize) == Some(&true);
         let conceding = if concessions.is_empty() {
             strict.clone()
         } else {
-            let (spared, others): (Vec<_>, Vec<_>) =
-                admissions.iter().copied().partition(is_spared);
+            let (spared, others): (Vec<_>, Vec<_>) = admissions
+                .iter()
+                .copied()
+                .partition(|one| terms.spared.get(one.key as usize) == Some(&true));
             let judged = [
                 bound.judge(&spared, held, &[]),
                 bound.judge(&others, held, concessions),
@@ -146,7 +147,7 @@ impl RunReport {
     }
 
     /// With the calls to the store: all of them, and those that failed.
-    pub fn with_calls(self, (all, failed): (u64, u64)) -> Self {
+    pub fn with_calls(self, all: u64, failed: u64) -> Self {
         Self {
             store_calls: Some(all),
             store_calls_failed: Some(failed),
@@ -217,16 +218,16 @@ mod tests {
             expected,
             ..Observations::default()
         };
-        let answer = AnswerKind::Redis;
-        let at = |at_us| Observation {
-            key: 0,
-            sent_us: at_us,
-            now_us: at_us,
-            answer,
-            admitted: Some(1),
-            expected: 0,
-        };
-        (0..admitted).for_each(|n| observed.record(at(n * 1_000)));
+        for at_us in (0..admitted).map(|n| n * 1_000) {
+            observed.record(Observation {
+                key: 0,
+                sent_us: at_us,
+                now_us: at_us,
+                answer: AnswerKind::Redis,
+                admitted: Some(1),
+                expected: 0,
+            });
+        }
         observed
     }
 
@@ -270,40 +271,36 @@ mod tests {
             tokens: 100,
             repaid_us: u64::MAX,
         }];
-        let of = |spared| {
-            RunReport::new(
-                &RunTerms {
-                    concessions: concessions.clone(),
-                    spared,
-                    ..terms(500, None)
-                },
-                &observed(100, 50),
-            )
-        };
-        assert_eq!(
-            (of(vec![true]).verdict(), of(vec![false]).verdict()),
-            ("OVER", "kept")
-        );
+        for (spared, verdict) in [(true, "OVER"), (false, "kept")] {
+            let terms = RunTerms {
+                concessions: concessions.clone(),
+                spared: vec![spared],
+                ..terms(500, None)
+            };
+            assert_eq!(
+                RunReport::new(&terms, &observed(100, 50)).verdict(),
+                verdict
+            );
+        }
     }
 
     #[test]
     fn a_requirement_that_is_not_met_breaks_the_promise() {
-        let of = |found| {
-            let requirements = vec![Requirement {
+        for (found, verdict) in [(99.0, "kept"), (98.9, "UNMET")] {
+            let requirement = Requirement {
                 name: "share".to_owned(),
                 found,
                 least: 99.0,
                 most: 100.0,
-            }];
-            RunReport::new(
-                &RunTerms {
-                    requirements,
-                    ..terms(1_001, None)
-                },
-                &observed(100, 100),
-            )
-            .verdict()
-        };
-        assert_eq!((of(99.0), of(98.9)), ("kept", "UNMET"));
+            };
+            let terms = RunTerms {
+                requirements: vec![requirement],
+                ..terms(1_001, None)
+            };
+            assert_eq!(
+                RunReport::new(&terms, &observed(100, 100)).verdict(),
+                verdict
+            );
+        }
     }
 }

@@ -115,17 +115,14 @@ fn details(report: &RunReport) -> String {
 /// A number with its digits in groups of three.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
-    let begins_group = |place: usize| place > 0 && (digits.len() - place).is_multiple_of(3);
-    digits
-        .chars()
-        .enumerate()
-        .flat_map(|(place, digit)| {
-            begins_group(place)
-                .then_some(' ')
-                .into_iter()
-                .chain([digit])
-        })
-        .collect()
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 fn millis(us: u64) -> String {
@@ -144,16 +141,16 @@ mod tests {
             expected: admitted,
             ..Observations::default()
         };
-        let answer = AnswerKind::Redis;
-        let at = |at_us| Observation {
-            key: 0,
-            sent_us: at_us,
-            now_us: at_us,
-            answer,
-            admitted: Some(1),
-            expected: 0,
-        };
-        (0..admitted).for_each(|n| observed.record(at(n * 1_000)));
+        for at_us in (0..admitted).map(|n| n * 1_000) {
+            observed.record(Observation {
+                key: 0,
+                sent_us: at_us,
+                now_us: at_us,
+                answer: AnswerKind::Redis,
+                admitted: Some(1),
+                expected: 0,
+            });
+        }
         let terms = RunTerms {
             scenario: scenario.to_owned(),
             promise: "the limit".to_owned(),
@@ -169,9 +166,10 @@ mod tests {
 
     #[test]
     fn an_unintended_outage_is_pointed_out() {
-        let hints = |scenario, failed| {
-            details(&report(scenario, 5, 1_001).with_calls((5, failed))).contains("--store-timeout")
-        };
+        fn hints(scenario: &str, failed: u64) -> bool {
+            let report = report(scenario, 5, 1_001).with_calls(5, failed);
+            details(&report).contains("--store-timeout")
+        }
         assert!(hints("steady", 1) && !hints("steady", 0) && !hints("flap", 1));
     }
 

@@ -27,7 +27,9 @@ use tollgate_torture::report::RunReport;
 use tollgate_torture::{Backing, Case, RunPlan, Scenario, TestedLimit};
 
 fn plan(nodes: u32, millis: u64) -> RunPlan {
-    let nonzero = |number| NonZeroU64::new(number).unwrap();
+    fn nonzero(number: u64) -> NonZeroU64 {
+        NonZeroU64::new(number).unwrap()
+    }
     let few = |number| NonZeroU32::new(number).unwrap();
     RunPlan {
         limit: TestedLimit {
@@ -244,6 +246,8 @@ fn each_of_many_keys_is_judged_by_itself() {
 
 /// A run of each variant of a scenario.
 fn variants(plan: &RunPlan, scenario: Scenario, backing: &Backing) -> Vec<RunReport> {
-    let run = |case: &Case| torture::run_nodes(case, backing, &mut |_| {}).unwrap();
-    Case::of(scenario, plan).iter().map(run).collect()
+    Case::of(scenario, plan)
+        .iter()
+        .map(|case| torture::run_nodes(case, backing, &mut |_| {}).unwrap())
+        .collect()
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::HeaderName;
 use serde_json::{Value as Json, json};
-use tollgate_limiter::algorithm::token_bucket::{MAX_BURST, TokenBucket, TokenBucketError};
+use tollgate_limiter::algorithm::token_bucket::MAX_BURST;
 use tollgate_limiter::limit::algorithm::Algorithm;
 use tollgate_limiter::limit::cost::{Cost, ResponseCost};
 
@@ -264,14 +264,7 @@ fn flows_back(
     report: &mut Report,
 ) -> Option<NonZeroU64> {
     let tokens = NonZeroU64::new(max.value.0)?;
-    let rate = match algorithm {
-        Algorithm::TokenBucket { rate, .. } => rate,
-        // A window forgets at its end, and a permit comes back with its request's.
-        Algorithm::FixedWindow { .. }
-        | Algorithm::SlidingWindow { .. }
-        | Algorithm::Concurrency { .. } => return Some(tokens),
-    };
-    if let Err(TokenBucketError::TooSlow) = TokenBucket::new(rate.tokens, rate.period_us, tokens) {
+    if !algorithm.comes_back(tokens) {
         let problem = ValueProblem::new(format!(
             "{tokens} tokens would take over 366 days to come back"
         ));

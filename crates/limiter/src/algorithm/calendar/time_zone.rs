@@ -33,8 +33,10 @@ impl Calendar {
     /// The calendar of the time zone called `zone`.
     pub fn find(unit: CalendarUnit, zone: &str) -> Result<&'static Self, CalendarError> {
         let mut known = CALENDARS.lock();
-        let same = |calendar: &&&Calendar| calendar.unit == unit && *calendar.name == *zone;
-        if let Some(calendar) = known.iter().find(same) {
+        if let Some(calendar) = known
+            .iter()
+            .find(|calendar| calendar.unit == unit && *calendar.name == *zone)
+        {
             return Ok(calendar);
         }
         let zone_info = match zone {
@@ -107,11 +109,10 @@ impl Calendar {
         } else {
             now.timestamp().checked_add(1.hour()).ok()?
         };
-        let micros = |time: Timestamp| u64::try_from(time.as_microsecond()).ok();
         // East of Greenwich, the first windows began before 1970.
         Some(WindowBounds {
-            start_us: micros(start).unwrap_or(0).min(unix_us),
-            end_us: micros(end_us)?,
+            start_us: unix_micros(start).unwrap_or(0).min(unix_us),
+            end_us: unix_micros(end_us)?,
         })
     }
 
@@ -162,6 +163,11 @@ impl Hash for Calendar {
         self.unit.hash(state);
         self.name.hash(state);
     }
+}
+
+/// Microseconds since 1970. `None`: a time before.
+fn unix_micros(time: Timestamp) -> Option<u64> {
+    u64::try_from(time.as_microsecond()).ok()
 }
 
 #[cfg(test)]

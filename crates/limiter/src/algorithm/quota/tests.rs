@@ -7,7 +7,9 @@ const SECOND: u64 = 1_000_000;
 
 /// Three tokens per second: a microsecond has three ticks.
 fn bucket(burst: u64) -> Quota {
-    let nonzero = |number| NonZeroU64::new(number).unwrap();
+    fn nonzero(number: u64) -> NonZeroU64 {
+        NonZeroU64::new(number).unwrap()
+    }
     TokenBucket::new(nonzero(3), nonzero(SECOND), nonzero(burst))
         .unwrap()
         .into()
@@ -21,16 +23,14 @@ fn window() -> Quota {
 }
 
 #[test]
-fn a_share_knows_how_many_of_it_make_the_whole() {
-    for quota in [bucket(12), window()] {
-        assert_eq!(quota.shared_by(3).parts_of(quota), 3);
-        assert_eq!(quota.shared_by(6).parts_of(quota.shared_by(2)), 3);
-    }
-    assert_eq!(
-        bucket(12).shared_by(3).parts_of(window()),
-        1,
-        "another algorithm's parts are not comparable"
-    );
+fn a_debt_comes_back_by_and_by_to_a_bucket_and_at_once_to_a_window() {
+    let within = |quota: Quota| {
+        let charge = quota.charge(6);
+        [0, SECOND, 9 * SECOND].map(|left_us| quota.charge_within(charge, left_us))
+    };
+    let token = bucket(12).charge(1);
+    assert_eq!(within(bucket(12)), [0, 3 * token, 6 * token]);
+    assert_eq!(within(window()), [0, 6, 6]);
 }
 
 #[test]

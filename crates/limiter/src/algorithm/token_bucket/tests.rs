@@ -6,7 +6,9 @@ const SECOND: u64 = 1_000_000;
 const DAY: u64 = 86_400 * SECOND;
 
 fn try_bucket(tokens: u64, period_us: u64, burst: u64) -> Result<TokenBucket, TokenBucketError> {
-    let nonzero = |n| NonZeroU64::new(n).unwrap();
+    fn nonzero(number: u64) -> NonZeroU64 {
+        NonZeroU64::new(number).unwrap()
+    }
     TokenBucket::new(nonzero(tokens), nonzero(period_us), nonzero(burst))
 }
 
@@ -140,7 +142,8 @@ fn a_backlog_over_the_capacity_leaves_nothing_until_it_has_flowed_off() {
 
 #[test]
 fn a_changed_limit_keeps_the_tokens_consumed() {
-    let (per_second, per_hour) = (bucket(10, SECOND, 20), bucket(10, 3_600 * SECOND, 20));
+    let per_second = bucket(10, SECOND, 20);
+    let per_hour = bucket(10, 3_600 * SECOND, 20);
     let used = take(per_second, 0, 1, 7).backlog;
     assert_eq!(
         take(
@@ -273,7 +276,9 @@ proptest! {
     ) {
         let bucket = bucket(tokens, period, burst);
         let unit = (period / tokens).max(1);
-        let (mut now, mut backlog, mut admitted) = (0_u64, 0_u64, Vec::new());
+        let mut now = 0_u64;
+        let mut backlog = 0_u64;
+        let mut admitted = Vec::new();
         for (wait, cost, units) in steps {
             let wait = wait * unit / 20;
             now += wait;
@@ -296,7 +301,9 @@ proptest! {
     #[test]
     fn greedy_demand_gets_the_whole_rate((tokens, period, burst) in any_policy()) {
         let bucket = bucket(tokens, period, burst);
-        let (mut now, mut backlog, mut admitted) = (0_u64, 0_u64, 0_u128);
+        let mut now = 0_u64;
+        let mut backlog = 0_u64;
+        let mut admitted = 0_u128;
         for _ in 0..300 {
             let taken = take(bucket, backlog, 1, u32::MAX);
             admitted += u128::from(taken.granted);
@@ -312,7 +319,8 @@ proptest! {
     fn a_conversion_keeps_every_token_however_often(
         (t1, p1, b1) in any_policy(), (t2, p2, b2) in any_policy(), used in 0_u32..600,
     ) {
-        let (old, new) = (bucket(t1, p1, b1), bucket(t2, p2, b2));
+        let old = bucket(t1, p1, b1);
+        let new = bucket(t2, p2, b2);
         let before = take(old, 0, 1, used);
         let after = convert(before.backlog, old.tick_rate(), new.tick_rate());
         prop_assume!(after < MAX_TICKS);

@@ -60,7 +60,7 @@ fn a_sliding_window_gives_each_token_back_when_it_is_a_window_old() {
 
 #[test]
 fn a_shorter_window_and_a_clock_that_stepped_back_lock_nobody_out() {
-    let mut entries = WindowEntries::of(3, 3_600 * SECOND);
+    let mut entries = WindowEntries::new(3, 3_600 * SECOND);
     assert_eq!(
         take(&mut entries, minute(3), 1, 1, 0).retry_after_us,
         60 * SECOND
@@ -70,7 +70,8 @@ fn a_shorter_window_and_a_clock_that_stepped_back_lock_nobody_out() {
 
 #[test]
 fn a_clock_that_steps_back_over_the_beginning_of_a_window_goes_on_with_that_window() {
-    let (window, step) = (minute(3), 71_000);
+    let window = minute(3);
+    let step = 71_000;
     let mut entries = WindowEntries::default();
     take(&mut entries, window, 1, 3, 50 * SECOND);
     assert_eq!(take(&mut entries, window, 1, 2, 60 * SECOND).granted, 2);
@@ -119,7 +120,7 @@ fn a_refund_goes_to_the_window_that_was_charged() {
 
 #[test]
 fn a_debt_counts_beyond_the_quota_until_it_expires() {
-    let mut entries = WindowEntries::of(4, 60);
+    let mut entries = WindowEntries::new(4, 60);
     entries.charge_debt(9, 70, 50);
     assert_eq!(entries.used(), 13);
     entries.charge_debt(5, 50, 50);
@@ -174,7 +175,9 @@ proptest! {
         quota in 1_u64..200, width in 1_u64..2_000, steps in prop::collection::vec((0_u64..300, 0_u32..40), 1..120),
     ) {
         let window = Window::sliding(quota, width).unwrap();
-        let (mut entries, mut now, mut passed) = (WindowEntries::default(), 1_000, Vec::new());
+        let mut entries = WindowEntries::default();
+        let mut now = 1_000;
+        let mut passed = Vec::new();
         for (wait, units) in steps {
             now += wait;
             passed.push((now, u64::from(take(&mut entries, window, 1, units, now).granted)));

@@ -110,29 +110,17 @@ impl Batcher {
             let mut group = BatchGroup::new(checks.clone());
             let number = group.begin_call();
             groups.insert_unique(hash, group, |group| self.hash(&group.checks));
-            return Role::Leader(Leader::of(
-                GroupHandle {
-                    batcher: self.clone(),
-                    checks,
-                    hash,
-                },
-                number,
-            ));
-        };
-        let handle = || GroupHandle {
-            batcher: self.clone(),
-            checks: group.checks.clone(),
-            hash,
+            return Role::Leader(Leader::of(self.handle(checks, hash), number));
         };
         if group.in_flight == 0 {
-            let handle = handle();
+            let handle = self.handle(group.checks.clone(), hash);
             return Role::Leader(Leader::of(handle, group.begin_call()));
         }
         let leave_at = self.leave_at(deadline);
         if group.timer_at.is_none_or(|at| leave_at < at) {
             // A timer that was to look later ends when it does.
             tokio::spawn(run_timer(BatchTimer {
-                handle: handle(),
+                handle: self.handle(group.checks.clone(), hash),
                 at: leave_at,
                 finished: false,
             }));
@@ -143,6 +131,14 @@ impl Batcher {
         batch.leave_at = Some(batch.leave_at.map_or(leave_at, |at| at.min(leave_at)));
         batch.waiters.push_back(Waiter { answer, deadline });
         Role::Member(decided)
+    }
+
+    fn handle(self: &Arc<Self>, checks: Arc<TokenChecks>, hash: u64) -> GroupHandle {
+        GroupHandle {
+            batcher: self.clone(),
+            checks,
+            hash,
+        }
     }
 
     /// When a request with this deadline goes without waiting for the call before it: it leaves the
@@ -209,13 +205,10 @@ impl BatchCall {
         let client = &self.handle.batcher.client;
         let next = self.handle.with(|group| {
             group.end_call(self.number);
-            let due = || {
-                group
-                    .next_batch
-                    .leave_at
-                    .is_some_and(|at| at <= clock::now())
-            };
-            if group.newest.is_some() && !client.is_any_away(&group.checks) && !due() {
+            if group.newest.is_some()
+                && !client.is_any_away(&group.checks)
+                && group.next_batch.leave_at.is_none_or(|at| at > clock::now())
+            {
                 return None;
             }
             let batch = group.take_next_batch();
@@ -280,7 +273,8 @@ async fn run_timer(mut timer: BatchTimer) {
 impl BatchTimer {
     /// Sends the next batch if it is due. `true`: to be checked again.
     fn check(&mut self) -> bool {
-        let (now, at) = (clock::now(), self.at);
+        let now = clock::now();
+        let at = self.at;
         let finding = self.handle.with(|group| {
             if group.timer_at != Some(at) {
                 return TimerFinding::Done;

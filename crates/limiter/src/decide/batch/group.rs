@@ -131,7 +131,8 @@ impl Batch {
             checks,
             u32::try_from(self.waiters.len()).unwrap_or(u32::MAX),
         );
-        let (mut late, mut gave_up) = (None::<Arc<LateCall>>, 0);
+        let mut late = None::<Arc<LateCall>>;
+        let mut gave_up = 0;
         while let Some(deadline) = self.waiters.iter().map(|waiter| waiter.deadline).min() {
             match call.answer_by(deadline).await {
                 Ok(Some(grant)) => {
@@ -179,28 +180,32 @@ impl Batch {
 pub(crate) fn unit(charges: &[BucketCharge], grant: &Grant, index: u32) -> Decision {
     let behind = u64::from(grant.units.saturating_sub(index.saturating_add(1)));
     let granted = index < grant.units;
-    let level = |(charge, level): (&BucketCharge, &Level)| {
-        if !granted {
-            return *level;
-        }
-        let tokens = store::cost_of(charges, charge).saturating_mul(behind);
-        Level {
-            remaining: level.remaining.saturating_add(tokens),
-            retry_after_us: if behind == 0 && charge.quota.is_window() {
-                level.retry_after_us
-            } else {
-                0
-            },
-            reset_after_us: level
-                .reset_after_us
-                .saturating_sub(charge.quota.flow_us(tokens)),
-        }
-    };
-    let levels: Levels = charges.iter().zip(&grant.levels).map(level).collect();
+    let levels: Levels = charges
+        .iter()
+        .zip(&grant.levels)
+        .map(|(charge, level)| {
+            if !granted {
+                return *level;
+            }
+            let tokens = store::cost_of(charges, charge).saturating_mul(behind);
+            Level {
+                remaining: level.remaining.saturating_add(tokens),
+                retry_after_us: if behind == 0 && charge.quota.tokens_expire() {
+                    level.retry_after_us
+                } else {
+                    0
+                },
+                reset_after_us: level
+                    .reset_after_us
+                    .saturating_sub(charge.quota.flow_us(tokens)),
+            }
+        })
+        .collect();
     let decision = Decision::new(DecidedBy::Redis, granted, grant.at_us, levels);
-    match grant.foreign.is_empty() {
-        true => decision,
-        false => decision.with_sources(sources(charges, grant)),
+    if grant.foreign.is_empty() {
+        decision
+    } else {
+        decision.with_sources(sources(charges, grant))
     }
 }
 

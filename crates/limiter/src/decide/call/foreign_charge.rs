@@ -24,8 +24,10 @@ impl StoreClient {
         grant: Grant,
         requests: u32,
     ) -> Grant {
-        let (now_us, share) = (clock::monotonic_micros(), self.node.share.get());
-        let (mut local, mut denied) = (TokenChecks::default(), false);
+        let now_us = clock::monotonic_micros();
+        let share = self.node.share.get();
+        let mut local = TokenChecks::default();
+        let mut denied = false;
         for (_, (charge, policy)) in checks
             .iter()
             .enumerate()
@@ -45,7 +47,8 @@ impl StoreClient {
             .take_at(local.charges(), most, now_us, share);
         let mut decided_levels = decided.levels.into_iter();
         let extra = u64::from(grant.units - decided.units.min(grant.units));
-        let (mut levels, mut refunds) = (Levels::new(), Vec::new());
+        let mut levels = Levels::new();
+        let mut refunds = Vec::new();
         for (index, ((charge, policy), level)) in checks.iter().zip(&grant.levels).enumerate() {
             levels.push(match (grant.foreign.contains(&index), policy.on_outage) {
                 (true, OnOutage::Local | OnOutage::LocalFor { .. }) => {

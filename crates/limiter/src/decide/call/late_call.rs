@@ -119,7 +119,8 @@ impl Drop for LateCall {
         if let (Some(LateAnswer { at_us, .. }), true, Ok(runtime)) =
             (answer, self.refunds && unused > 0, Handle::try_current())
         {
-            let (client, checks) = (self.client.clone(), self.checks.clone());
+            let client = self.client.clone();
+            let checks = self.checks.clone();
             runtime.spawn(async move { client.refund(&checks, unused, at_us).await });
         }
     }
@@ -145,17 +146,16 @@ pub(crate) fn note_grant(
         if node.foreign_keys.contains(&charge.key, now_us) {
             continue;
         }
-        let Some(part) = share.of(charge.key.as_bytes(), charge.quota, charge.largest_cost) else {
+        let key = charge.key.as_bytes();
+        let Some(parts) = share.parts(key, charge.quota, charge.largest_cost) else {
             continue;
         };
+        let part = charge.quota.shared_by(parts);
         // The local bucket before this charge: without a debt, that is the level that the store
         // knew.
         let charged_us = part.flow_us(store::cost_of(checks.charges(), charge));
         let known_us = level.reset_after_us.saturating_sub(charged_us);
-        let (parts, at) = (
-            part.parts_of(charge.quota),
-            node.memory.timestamp(charge.quota, now_us),
-        );
+        let at = node.memory.timestamp(charge.quota, now_us);
         match late.and_then(|late| late.place(charge)) {
             Some(place) => deferred.push(LocalDebt {
                 place,

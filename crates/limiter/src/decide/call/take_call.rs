@@ -34,7 +34,8 @@ impl TakeCall {
     /// many as are of use.
     pub fn new(client: &Arc<StoreClient>, checks: &Arc<TokenChecks>, requests: u32) -> Self {
         let sent_us = clock::monotonic_micros();
-        let (owned_client, owned_checks) = (client.clone(), checks.clone());
+        let owned_client = client.clone();
+        let owned_checks = checks.clone();
         let answer = async move {
             let ahead = owned_client.units_ahead(&owned_checks, requests, sent_us);
             owned_client

@@ -18,7 +18,9 @@ const SECOND: u64 = 1_000_000;
 const SHORT: Duration = Duration::from_millis(4);
 
 fn charge(key: &str, tokens: u64) -> BucketCharge {
-    let nonzero = |number| NonZeroU64::new(number).unwrap();
+    fn nonzero(number: u64) -> NonZeroU64 {
+        NonZeroU64::new(number).unwrap()
+    }
     let bucket = TokenBucket::new(nonzero(tokens), nonzero(SECOND), nonzero(tokens)).unwrap();
     BucketCharge {
         key: Key::from(key),
@@ -76,10 +78,12 @@ impl Store for DenyingStore {
         if let Some(node) = self.node.lock().upgrade() {
             deposit(&node);
         }
-        let retry_after_us = |charge: &BucketCharge| match charge.key == Key::from(self.denied_key)
-        {
-            true => SECOND,
-            false => 0,
+        let retry_after_us = |charge: &BucketCharge| {
+            if charge.key == Key::from(self.denied_key) {
+                SECOND
+            } else {
+                0
+            }
         };
         let level = |charge| Level {
             retry_after_us: retry_after_us(charge),
@@ -137,11 +141,10 @@ struct Fixture {
 
 impl Fixture {
     fn new(store: DenyingStore) -> Self {
-        let (breaker, share) = (Arc::new(Breaker::new()), Arc::new(FleetShare::expecting(1)));
-        let (node, store) = (
-            Arc::new(Node::new(Arc::new(MemoryStore::new(100)), breaker, share)),
-            Arc::new(store),
-        );
+        let breaker = Arc::new(Breaker::new());
+        let share = Arc::new(FleetShare::expecting(1));
+        let node = Arc::new(Node::new(Arc::new(MemoryStore::new(100)), breaker, share));
+        let store = Arc::new(store);
         Self {
             limiter: Limiter::of_node(node.clone(), store.clone()),
             node,
@@ -322,7 +325,8 @@ async fn nothing_is_owed_to_a_key_that_the_store_cannot_charge() {
         .node
         .breaker
         .trip(ServerId::ONLY, &StoreError::Io, String::new);
-    let (foreign, own) = (charge("foreign", 1), charge("own", 1));
+    let foreign = charge("foreign", 1);
+    let own = charge("own", 1);
     fixture
         .node
         .foreign_keys

@@ -116,7 +116,8 @@ impl PlanQuery {
 impl PlanCaches {
     /// The cache of the hash called `name`, for limits of this algorithm.
     pub fn of(&self, name: &Arc<str>, algorithm: AlgorithmKind) -> Arc<PlanCache> {
-        let (mut caches, place) = (self.0.lock(), (name.clone(), algorithm));
+        let mut caches = self.0.lock();
+        let place = (name.clone(), algorithm);
         if let Some(cache) = caches.get(&place).and_then(Weak::upgrade) {
             return cache;
         }
@@ -157,7 +158,8 @@ impl PlanCache {
         let known = self.known.with(&field, |found| {
             let entry = found?;
             entry.used_us = now_us;
-            let (age_us, hold_us) = (now_us.saturating_sub(entry.read_us), micros(hold));
+            let age_us = now_us.saturating_sub(entry.read_us);
+            let hold_us = micros(hold);
             if age_us <= hold_us {
                 return Some((entry.plan(), None));
             }
@@ -249,16 +251,9 @@ impl PlanCache {
         match Plan::read(text, &self.algorithm) {
             Ok(plan) => CachedContent::Plan(Box::new(plan)),
             Err(why) => {
-                let was_logged = |entry: &PlanEntry| match &entry.content {
-                    CachedContent::Invalid {
-                        why: before,
-                        logged,
-                    } => *logged && **before == why,
-                    CachedContent::Plan(_) | CachedContent::Absent => false,
-                };
-                let logged = self
-                    .known
-                    .with(field, |found| found.is_some_and(|entry| was_logged(entry)));
+                let logged = self.known.with(field, |found| {
+                    found.is_some_and(|entry| entry.content.has_logged(&why))
+                });
                 let logged = logged || self.log_invalid(field, &why, now_us);
                 CachedContent::Invalid {
                     why: Box::new(why),
@@ -282,16 +277,29 @@ impl PlanCache {
     /// Whether it is this caller's turn to write into the log.
     fn may_log(&self, now_us: u64) -> bool {
         let last_us = self.logged_us.load(Ordering::Relaxed);
-        let due = last_us == 0 || now_us.saturating_sub(last_us) >= micros(LOG_INTERVAL);
-        let turn = || {
-            self.logged_us.compare_exchange(
-                last_us,
-                now_us.max(1),
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            )
-        };
-        due && turn().is_ok()
+        if last_us != 0 && now_us.saturating_sub(last_us) < micros(LOG_INTERVAL) {
+            return false;
+        }
+        let exchanged = self.logged_us.compare_exchange(
+            last_us,
+            now_us.max(1),
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+        exchanged.is_ok()
+    }
+}
+
+impl CachedContent {
+    /// Whether this is a value that is no plan for the same reason, which was logged.
+    fn has_logged(&self, why: &PlanError) -> bool {
+        match self {
+            Self::Invalid {
+                why: before,
+                logged,
+            } => *logged && **before == *why,
+            Self::Plan(_) | Self::Absent => false,
+        }
     }
 }
 

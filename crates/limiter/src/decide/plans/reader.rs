@@ -149,7 +149,8 @@ impl PlanReader {
 
     /// Ends the call in flight and begins the next: its fields. `None`: no request waits.
     fn next_call(&self, cache: &Arc<PlanCache>) -> Option<Vec<Key>> {
-        let (mut caches, place) = (self.caches.lock(), Arc::as_ptr(cache).addr());
+        let mut caches = self.caches.lock();
+        let place = Arc::as_ptr(cache).addr();
         let reads = caches.get_mut(&place)?;
         reads.in_flight = reads.next.take().filter(|_| !self.is_away(cache));
         let Some(call) = &reads.in_flight else {
@@ -245,12 +246,14 @@ mod tests {
 
         /// Starts like a request that needs the plans of these values.
         fn start(&self, values: &[&str]) -> Option<BoxFuture<'static, ()>> {
-            let query = |field: &&str| PlanQuery {
-                cache: self.cache.clone(),
-                field: Key::from(*field),
-                urgent: true,
-            };
-            let queries: Vec<_> = values.iter().map(query).collect();
+            let queries: Vec<_> = values
+                .iter()
+                .map(|field| PlanQuery {
+                    cache: self.cache.clone(),
+                    field: Key::from(*field),
+                    urgent: true,
+                })
+                .collect();
             self.reader.start(queries.iter(), clock::now() + TIMEOUT)
         }
 

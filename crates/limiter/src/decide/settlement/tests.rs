@@ -13,7 +13,9 @@ use crate::limit::key::Key;
 const SECOND: u64 = 1_000_000;
 
 fn shape(rate: u64, burst: u64) -> TokenBucket {
-    let nonzero = |number| NonZeroU64::new(number).unwrap();
+    fn nonzero(number: u64) -> NonZeroU64 {
+        NonZeroU64::new(number).unwrap()
+    }
     TokenBucket::new(nonzero(rate), nonzero(SECOND), nonzero(burst)).unwrap()
 }
 

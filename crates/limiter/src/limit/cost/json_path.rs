@@ -56,7 +56,8 @@ impl JsonPath {
     /// When a name is empty, there are too many, a backslash escapes nothing, or the text is of
     /// another language: such a path would never match.
     pub fn parse(text: &str) -> Result<Self, PathError> {
-        let (mut names, mut name) = (Vec::new(), String::new());
+        let mut names = Vec::new();
+        let mut name = String::new();
         let mut letters = text.chars();
         while let Some(letter) = letters.next() {
             match letter {

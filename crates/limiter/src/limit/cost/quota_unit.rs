@@ -71,14 +71,13 @@ mod tests {
 
     #[test]
     fn what_is_left_counts_in_the_unit_and_is_nothing_below_an_ordinary_request() {
-        let nonzero = |number| NonZeroU64::new(number).unwrap();
-        let left = |unit, tokens| {
-            QuotaScale {
-                usual_cost: nonzero(10),
-                unit,
-            }
-            .remaining(tokens)
-        };
+        fn nonzero(number: u64) -> NonZeroU64 {
+            NonZeroU64::new(number).unwrap()
+        }
+        fn left(unit: QuotaUnit, tokens: u64) -> u64 {
+            let usual_cost = nonzero(10);
+            QuotaScale { usual_cost, unit }.remaining(tokens)
+        }
         assert_eq!(
             [9, 10, 29].map(|tokens| left(QuotaUnit::Requests, tokens)),
             [0, 1, 2]
@@ -87,12 +86,12 @@ mod tests {
             [9, 10, 29].map(|tokens| left(QuotaUnit::Tokens, tokens)),
             [0, 10, 29]
         );
-        let body = |unit| {
+        fn body(unit: u64) -> QuotaUnit {
             QuotaUnit::of(&Cost::Body {
                 unit: nonzero(unit),
                 max: Cost::UNBOUNDED,
             })
-        };
+        }
         assert_eq!(
             [9, 10, 29].map(|tokens| left(body(1_024), tokens)),
             [0, 10_240, 29_696]

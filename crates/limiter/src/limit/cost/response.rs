@@ -88,7 +88,9 @@ mod tests {
 
     #[test]
     fn a_sum_is_shown_with_its_weights_and_alternatives() {
-        let path = |text: &str| JsonPath::parse(text).unwrap();
+        fn path(text: &str) -> JsonPath {
+            JsonPath::parse(text).unwrap()
+        }
         let weight = NonZeroU64::new(4).unwrap();
         let output = JsonTerm {
             first_of: vec![path("usage.out"), path("response.usage.out")],

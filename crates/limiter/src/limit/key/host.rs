@@ -64,7 +64,8 @@ impl<'a> RequestHost<'a> {
 
 /// Whether a byte stands in a name as it is.
 static PLAIN: [bool; 256] = {
-    let (mut plain, mut byte) = ([false; 256], 0);
+    let mut plain = [false; 256];
+    let mut byte = 0;
     while byte < 256 {
         plain[byte] = matches!(byte as u8, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.');
         byte += 1;

@@ -135,7 +135,28 @@ impl KeyPart {
         Some(PartValue::Bytes(Cow::Borrowed(value)))
     }
 
-    /// Whether its value leaves the process only as a hash.
+    /// The name of this part where an operator describes a request: `client_ip`,
+    /// `header.x-tenant`.
+    pub fn name(&self) -> String {
+        match self {
+            Self::ClientIp { .. } => "client_ip".to_owned(),
+            Self::ClientCertificate(part) => format!("client_certificate.{}", part.name()),
+            Self::Identity(part) => part.name(),
+            Self::Header(name) => format!("header.{name}"),
+            Self::Cookie(name) => format!("cookie.{name}"),
+            Self::Query(name) => format!("query.{name}"),
+            Self::PathParam(name) => format!("path.{name}"),
+            Self::Body(member) => format!("body.{}", member.name),
+            Self::Method => "method".to_owned(),
+            Self::Host => "host".to_owned(),
+            Self::Route => "route".to_owned(),
+            Self::Constant(_) => "constant".to_owned(),
+            Self::Secret(part) => part.name(),
+            Self::Custom(custom) => custom.name().to_owned(),
+        }
+    }
+
+    /// Whether the value leaves the process only as a hash.
     pub fn is_secret(&self) -> bool {
         match self {
             Self::Header(name) => is_secret_header(name),
@@ -256,12 +277,14 @@ fn is_secret(name: &str) -> bool {
     ];
     // Without a copy in lower case, and by its first letter before the rest: this runs for each
     // request.
-    let begins = |rest: &[u8], word: &[u8]| {
-        rest[0] | 0x20 == word[0]
-            && rest
-                .get(..word.len())
-                .is_some_and(|part| part.eq_ignore_ascii_case(word))
-    };
     let name = name.as_bytes();
-    (0..name.len()).any(|at| WORDS.iter().any(|word| begins(&name[at..], word)))
+    (0..name.len()).any(|at| {
+        let rest = &name[at..];
+        WORDS.iter().any(|word| {
+            rest[0] | 0x20 == word[0]
+                && rest
+                    .get(..word.len())
+                    .is_some_and(|part| part.eq_ignore_ascii_case(word))
+        })
+    })
 }

@@ -182,13 +182,15 @@ fn a_missing_part_does_as_the_limit_says() {
 #[test]
 fn a_value_has_one_key_however_it_is_spelt() {
     let with = |part: &dyn Fn() -> KeyPart, name: &str, values: &[&[&str]]| {
-        let key = |lines: &&[&str]| {
-            let request = lines.iter().fold(Request::builder(), |builder, line| {
-                builder.header(name, *line)
-            });
-            text_of(vec![part()], &request.body(()).unwrap(), "")
-        };
-        let keys: Vec<String> = values.iter().map(key).collect();
+        let keys: Vec<String> = values
+            .iter()
+            .map(|lines| {
+                let request = lines.iter().fold(Request::builder(), |builder, line| {
+                    builder.header(name, *line)
+                });
+                text_of(vec![part()], &request.body(()).unwrap(), "")
+            })
+            .collect();
         assert!(keys.windows(2).all(|pair| pair[0] == pair[1]), "{keys:?}");
     };
     let header = |name: &'static str| move || KeyPart::Header(HeaderName::from_static(name));
@@ -227,14 +229,16 @@ fn a_value_has_one_key_however_it_is_spelt() {
         ],
     );
     let one = |part: fn() -> KeyPart, requests: &[&str]| {
-        let key = |uri: &&str| {
-            text_of(
-                vec![part()],
-                &Request::builder().uri(*uri).body(()).unwrap(),
-                "",
-            )
-        };
-        let keys: Vec<String> = requests.iter().map(key).collect();
+        let keys: Vec<String> = requests
+            .iter()
+            .map(|uri| {
+                text_of(
+                    vec![part()],
+                    &Request::builder().uri(*uri).body(()).unwrap(),
+                    "",
+                )
+            })
+            .collect();
         assert!(keys.windows(2).all(|pair| pair[0] == pair[1]), "{keys:?}");
     };
     one(
@@ -345,10 +349,9 @@ fn a_value_beside_another_is_no_way_to_a_bucket_of_ones_own() {
     assert_eq!(key(header(), "/", [("x-t", "a"), ("x-t", "b")]), "l:%%");
     assert_eq!(key(header(), "/", [("x-t", "c"), ("x-t", "a")]), "l:%%");
     assert_eq!(key(header(), "/", [("x-t", "a"), ("x-t", "a")]), "l:a");
-    let cookie = || KeyPart::Cookie("sid".into());
     assert_eq!(
         key(
-            cookie(),
+            KeyPart::Cookie("sid".into()),
             "/",
             [("cookie", "sid=a"), ("cookie", "x=1; sid=b")]
         ),

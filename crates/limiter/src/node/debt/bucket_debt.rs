@@ -27,11 +27,11 @@ pub(super) struct BucketDebt {
 }
 
 impl BucketDebt {
-    /// A debt of so many ticks of `shape`. Nothing flows off until `at_us`.
-    pub fn new(shape: TokenBucket, ticks: u64, at_us: u64, parts: u32) -> Self {
+    /// An empty debt to `shape`. Nothing flows off until `at_us`.
+    pub fn new(shape: TokenBucket, at_us: u64, parts: u32) -> Self {
         Self {
             shape,
-            ticks,
+            ticks: 0,
             recent: 0,
             earlier: 0,
             recent_from_us: at_us,
@@ -86,18 +86,8 @@ impl BucketDebt {
         self.ticks.saturating_add(self.unsettled()).min(MAX_TICKS)
     }
 
-    /// Whole tokens, rounded up.
-    pub fn owed_tokens(&self) -> u64 {
-        self.shape.tick_rate().tokens(self.owed())
-    }
-
     pub fn shape(&self) -> TokenBucket {
         self.shape
-    }
-
-    /// The time up to which it has flowed off.
-    pub fn at_us(&self) -> u64 {
-        self.at_us
     }
 
     /// The beginning of the time in which the unsettled part flowed off.
@@ -108,19 +98,23 @@ impl BucketDebt {
     }
 
     /// Counts the debt by the faster limit from now on, and of equally fast ones by the larger: see
-    /// [`crate::algorithm::conversion`].
-    pub fn adopt(&mut self, shape: TokenBucket) {
-        let (old, new) = (self.shape.tick_rate(), shape.tick_rate());
-        let all = [self.ticks, self.recent, self.earlier];
-        let [ticks, recent, earlier] = all.map(|ticks| token_bucket::convert(ticks, old, new));
-        let larger = new == old && shape.capacity() > self.shape.capacity();
-        if larger || (new.is_faster_than(old) && ticks < MAX_TICKS) {
-            (self.shape, self.ticks, self.recent, self.earlier) = (shape, ticks, recent, earlier);
+    /// [`crate::algorithm::token_bucket::conversion`].
+    fn adopt(&mut self, shape: TokenBucket) {
+        let old = self.shape.tick_rate();
+        let new = shape.tick_rate();
+        let ticks = token_bucket::convert(self.ticks, old, new);
+        let is_larger = new == old && shape.capacity() > self.shape.capacity();
+        if is_larger || (new.is_faster_than(old) && ticks < MAX_TICKS) {
+            self.shape = shape;
+            self.ticks = ticks;
+            self.recent = token_bucket::convert(self.recent, old, new);
+            self.earlier = token_bucket::convert(self.earlier, old, new);
         }
     }
 
     /// Adds ticks of `shape`.
     pub fn owe(&mut self, shape: TokenBucket, ticks: u64) {
+        self.adopt(shape);
         let own = token_bucket::convert(ticks, shape.tick_rate(), self.shape.tick_rate());
         self.ticks = self.ticks.saturating_add(own).min(MAX_TICKS);
     }

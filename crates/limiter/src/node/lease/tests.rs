@@ -13,7 +13,9 @@ const SECOND: u64 = 1_000_000;
 const NODES: u32 = 3;
 
 fn charge(tokens: u64, burst: u64, cost: u64) -> BucketCharge {
-    let nonzero = |n| NonZeroU64::new(n).unwrap();
+    fn nonzero(number: u64) -> NonZeroU64 {
+        NonZeroU64::new(number).unwrap()
+    }
     let shape = TokenBucket::new(nonzero(tokens), nonzero(SECOND), nonzero(burst))
         .unwrap()
         .leased(cost);
@@ -80,7 +82,8 @@ struct World {
 impl World {
     fn new(charge: BucketCharge) -> Self {
         let nodes = (0..NODES).map(|_| (Leases::new(), 0, Vec::new())).collect();
-        let (store, wire) = (MemoryStore::new(10), BTreeMap::new());
+        let store = MemoryStore::new(10);
+        let wire = BTreeMap::new();
         Self {
             charge,
             store,
@@ -142,13 +145,11 @@ impl World {
                         .take_at(std::slice::from_ref(&self.charge), units, at, Share::WHOLE);
                 self.admit(grant.units.min(requests));
                 let tokens = u64::from(grant.units.saturating_sub(requests)) * self.charge.cost;
-                let (source, life) = (
-                    LeaseSource {
-                        sent_us,
-                        taken_at_us: grant.at_us,
-                    },
-                    self.nodes[node].1,
-                );
+                let source = LeaseSource {
+                    sent_us,
+                    taken_at_us: grant.at_us,
+                };
+                let life = self.nodes[node].1;
                 self.send(
                     back_us,
                     Message::Reply {
@@ -321,7 +322,8 @@ fn the_worst_that_nodes_can_do_uses_up_the_reserve_and_no_more() {
 
 #[test]
 fn a_token_is_spent_until_its_lease_ends_and_not_a_microsecond_longer() {
-    let (leases, charge) = (Leases::new(), charge(1_000, 1_000, 1));
+    let leases = Leases::new();
+    let charge = charge(1_000, 1_000, 1);
     let source = LeaseSource {
         sent_us: 100,
         taken_at_us: 0,
@@ -340,7 +342,8 @@ fn a_token_is_spent_until_its_lease_ends_and_not_a_microsecond_longer() {
 
 #[test]
 fn tokens_that_another_limits_denial_made_useless_are_put_back() {
-    let (leases, charge) = (Leases::new(), charge(1_000, 1_000, 1));
+    let leases = Leases::new();
+    let charge = charge(1_000, 1_000, 1);
     leases.deposit(
         &charge,
         1,
@@ -358,7 +361,8 @@ fn tokens_that_another_limits_denial_made_useless_are_put_back() {
 
 #[test]
 fn tokens_of_a_changed_limit_are_worth_nothing() {
-    let (leases, old) = (Leases::new(), charge(1_000, 1_000, 1));
+    let leases = Leases::new();
+    let old = charge(1_000, 1_000, 1);
     leases.deposit(
         &old,
         10,
@@ -376,7 +380,8 @@ fn tokens_of_a_changed_limit_are_worth_nothing() {
 
 #[test]
 fn a_lease_covers_half_of_what_is_needed_and_no_more_than_a_fair_share() {
-    let (leases, charge) = (Leases::new(), charge(100_000, 100_000, 1));
+    let leases = Leases::new();
+    let charge = charge(100_000, 100_000, 1);
     let full = Level {
         remaining: 90_000,
         ..Level::default()
@@ -421,7 +426,8 @@ fn a_lease_covers_half_of_what_is_needed_and_no_more_than_a_fair_share() {
 
 #[test]
 fn a_lease_that_cannot_pay_is_filled_for_the_demand_and_not_at_every_request() {
-    let (leases, charge) = (Leases::new(), charge(100_000, 100_000, 100));
+    let leases = Leases::new();
+    let charge = charge(100_000, 100_000, 100);
     // 100 in 20 ms: 250 in the 50 ms of the lease, and half of that is covered.
     assert_eq!(leases.lack(&charge, 1, 20_000), 125);
     assert_eq!(
@@ -432,7 +438,8 @@ fn a_lease_that_cannot_pay_is_filled_for_the_demand_and_not_at_every_request() {
 
 #[test]
 fn the_demand_is_measured_for_a_quarter_of_the_lease_at_least() {
-    let (leases, charge) = (Leases::new(), charge(100_000, 100_000, 1));
+    let leases = Leases::new();
+    let charge = charge(100_000, 100_000, 1);
     let full = Level {
         remaining: 90_000,
         ..Level::default()
@@ -462,7 +469,8 @@ fn the_demand_is_measured_for_a_quarter_of_the_lease_at_least() {
 
 #[test]
 fn a_pause_halves_the_measured_demand_and_one_of_four_leases_ends_it() {
-    let (leases, charge) = (Leases::new(), charge(100_000, 100_000, 1));
+    let leases = Leases::new();
+    let charge = charge(100_000, 100_000, 1);
     let full = Level {
         remaining: 90_000,
         ..Level::default()

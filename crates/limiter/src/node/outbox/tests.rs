@@ -4,6 +4,7 @@ use std::num::NonZeroU64;
 use proptest::prelude::*;
 
 use super::*;
+use crate::algorithm::quota::Quota;
 use crate::algorithm::token_bucket::TokenBucket;
 use crate::algorithm::window::Timestamp;
 use crate::algorithm::window::Window;
@@ -13,7 +14,9 @@ use crate::store::StoreError;
 use crate::store::adjustment::AdjustmentOutcome;
 
 fn bucket() -> Quota {
-    let nonzero = |n| NonZeroU64::new(n).unwrap();
+    fn nonzero(number: u64) -> NonZeroU64 {
+        NonZeroU64::new(number).unwrap()
+    }
     TokenBucket::new(nonzero(10), nonzero(1_000_000), nonzero(20))
         .unwrap()
         .into()
@@ -140,10 +143,8 @@ fn an_operator_waives_what_waits_or_is_in_flight() {
 
 #[test]
 fn a_window_owes_all_until_it_is_reset_and_a_refund_is_no_debt() {
-    let (outbox, window) = (
-        Outbox::new(),
-        Quota::from(Window::sliding(20, 60_000_000).unwrap()),
-    );
+    let outbox = Outbox::new();
+    let window = Quota::from(Window::sliding(20, 60_000_000).unwrap());
     let refund = Change::Refund {
         charge: 5,
         taken_at_us: 0,
@@ -211,7 +212,9 @@ proptest! {
     fn all_that_was_admitted_is_charged_once_whatever_is_lost(
         steps in prop::collection::vec((0_u8..4, 0_usize..6, 1_u64..60, any::<u64>()), 1..80),
     ) {
-        let (debts, outbox, mut store) = (Debts::new(), Outbox::new(), LossyStore::default());
+        let debts = Debts::new();
+        let outbox = Outbox::new();
+        let mut store = LossyStore::default();
         let keys = ["a", "b", "c", "d", "e", "f"].map(Key::from);
         let mut admitted = HashMap::<Key, u64>::new();
         let collect = || debts.collect(0, 2, |key| !outbox.holds(key));

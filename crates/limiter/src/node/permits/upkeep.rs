@@ -38,7 +38,9 @@ impl PermitTable {
     /// Claims of keys that have permits to give back, a share to learn, or watchers. `true`: there
     /// will be more soon.
     pub(crate) fn claims_on_visit(self: &Arc<Self>) -> (ClaimsUnderWay, bool) {
-        let (mut claims, mut again, now_us) = (Vec::new(), false, clock::monotonic_micros());
+        let mut claims = Vec::new();
+        let mut again = false;
+        let now_us = clock::monotonic_micros();
         for shard in &self.shards {
             let mut shard = shard.lock();
             let PermitShard { pools, listed } = &mut *shard;
@@ -59,7 +61,8 @@ impl PermitTable {
     /// Claims of the `part`-th of [`SHARDS`] parts of the keys whose permits expire soon. Forgets
     /// idle keys.
     pub(crate) fn renewals(self: &Arc<Self>, part: usize) -> ClaimsUnderWay {
-        let (mut claims, now_us) = (Vec::new(), clock::monotonic_micros());
+        let mut claims = Vec::new();
+        let now_us = clock::monotonic_micros();
         let mut shard = self.shards[part % SHARDS].lock();
         shard.pools.retain(|_, pool| !pool.is_idle(now_us));
         for (key, pool) in &mut shard.pools {
@@ -73,7 +76,8 @@ impl PermitTable {
     /// Claims that give back all permits which no request uses. `true`: other claims are under way
     /// still.
     pub(crate) fn last_claims(self: &Arc<Self>) -> (ClaimsUnderWay, bool) {
-        let (mut claims, mut under_way) = (Vec::new(), false);
+        let mut claims = Vec::new();
+        let mut under_way = false;
         for shard in &self.shards {
             for (key, pool) in &mut shard.lock().pools {
                 under_way |= pool.is_claiming();

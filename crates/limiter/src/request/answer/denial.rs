@@ -176,23 +176,25 @@ impl Denial {
         }
     }
 
+    /// The problem of a request that lacks something.
+    fn problem(&self, members: &[(&'static str, &str)], request_id: Option<&str>) -> Bytes {
+        ProblemBody {
+            status: self.status(),
+            name: self.name(),
+            detail: &self.detail(),
+            request_id,
+            violated: None,
+            members,
+        }
+        .to_json()
+    }
+
     /// The whole answer. Its fields are added to `headers`, which are empty.
     pub fn respond<B: From<Bytes>>(
         &self,
         headers: HeaderMap,
         request_id: Option<&str>,
     ) -> Response<B> {
-        let problem = |detail, members| {
-            ProblemBody {
-                status: self.status(),
-                name: self.name(),
-                detail,
-                request_id,
-                violated: None,
-                members,
-            }
-            .to_json()
-        };
         let body = match self {
             Self::FixedAnswer {
                 answer,
@@ -211,14 +213,11 @@ impl Denial {
                 hidden,
             } => {
                 let members = [("limit", &**limit), ("missing", part.as_str())];
-                problem(
-                    &self.detail(),
-                    if *hidden { &members[1..] } else { &members },
-                )
+                self.problem(if *hidden { &members[1..] } else { &members }, request_id)
             }
             Self::NoClientAddress { limit, hidden } => {
                 let members = [("limit", &**limit)];
-                problem(&self.detail(), if *hidden { &[] } else { &members })
+                self.problem(if *hidden { &[] } else { &members }, request_id)
             }
             Self::QuotaExceeded { violated, .. } => {
                 quota_problem(violated.shown(), request_id).json_of_kind(&QUOTA_PROBLEM)
@@ -242,7 +241,9 @@ impl Denial {
 
 /// The problem of a used-up quota.
 fn quota_problem<'a>(violated: &'a [Arc<str>], request_id: Option<&'a str>) -> ProblemBody<'a> {
-    let (status, name, detail) = (QUOTA_STATUS, QUOTA_NAME, QUOTA_DETAIL);
+    let status = QUOTA_STATUS;
+    let name = QUOTA_NAME;
+    let detail = QUOTA_DETAIL;
     ProblemBody {
         status,
         name,
@@ -331,17 +332,18 @@ mod tests {
             .map(|(name, hidden)| (name, *hidden))
             .collect();
         assert_eq!(violated.all(), ["b".into(), "a".into(), "c".into()]);
-        let of = |violated| {
-            problem(&Denial::QuotaExceeded {
+        fn exceeded(violated: ViolatedLimits) -> Denial {
+            Denial::QuotaExceeded {
                 violated,
                 retry_after_secs: 3,
-            })
-        };
-        assert_eq!(of(violated).1["violated-policies"], json!(["b"]));
-        let (response, hidden) = of(limits[..1]
-            .iter()
-            .map(|(name, hidden)| (name, *hidden))
-            .collect());
+            }
+        }
+        assert_eq!(
+            problem(&exceeded(violated)).1["violated-policies"],
+            json!(["b"])
+        );
+        let one = limits[..1].iter().map(|(name, hidden)| (name, *hidden));
+        let (response, hidden) = problem(&exceeded(one.collect()));
         assert_eq!(
             (response.status(), &response.headers()[RETRY_AFTER]),
             (StatusCode::TOO_MANY_REQUESTS, &3.into())

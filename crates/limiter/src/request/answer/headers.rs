@@ -264,13 +264,14 @@ mod tests {
 
     #[test]
     fn writes_the_fields_of_the_draft() {
-        let unit = QuotaUnit::Requests;
-        let item = |name, quota, window_secs| PolicyItem {
-            name,
-            quota,
-            unit,
-            window_secs,
-        };
+        fn item(name: &str, quota: u64, window_secs: Option<u64>) -> PolicyItem<'_> {
+            PolicyItem {
+                name,
+                quota,
+                unit: QuotaUnit::Requests,
+                window_secs,
+            }
+        }
         let policy = policy_value(
             [item("per-client", 20, Some(2)), item("t", 1000, Some(3600))].into_iter(),
         );
@@ -317,12 +318,14 @@ mod tests {
 
     #[test]
     fn a_quota_of_something_else_than_requests_names_its_unit() {
-        let item = |name, unit| PolicyItem {
-            name,
-            quota: 20,
-            unit,
-            window_secs: Some(2),
-        };
+        fn item(name: &str, unit: QuotaUnit) -> PolicyItem<'_> {
+            PolicyItem {
+                name,
+                quota: 20,
+                unit,
+                window_secs: Some(2),
+            }
+        }
         let kibibytes = QuotaUnit::ContentBytes(std::num::NonZeroU32::new(1_024).unwrap());
         let policy =
             policy_value([item("llm", QuotaUnit::Tokens), item("uploads", kibibytes)].into_iter());

@@ -16,7 +16,7 @@ use crate::limit::key::{
     CallerIdentity, ClientCertificate, ExtractedKey, Facts, Key, KeyPart, KeySpec, OnMissing,
 };
 use crate::request::compiled_limit::{CompiledLimit, LargestCosts};
-use crate::request::operator::explanation::{AppliedLimit, BucketUse, part_name};
+use crate::request::operator::explanation::{AppliedLimit, BucketUse};
 
 /// All limits of a configuration, in its order.
 #[derive(Debug, Default)]
@@ -62,8 +62,11 @@ impl Catalog {
         costs: &LargestCosts,
         plans: &PlanCaches,
     ) -> Result<Self, QuotaError> {
-        let list = |limit| CompiledLimit::of_any_use(limit, costs, plans).map(CatalogEntry);
-        limits.iter().map(list).collect::<Result<_, _>>().map(Self)
+        limits
+            .iter()
+            .map(|limit| CompiledLimit::of_any_use(limit, costs, plans).map(CatalogEntry))
+            .collect::<Result<_, _>>()
+            .map(Self)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &CatalogEntry> {
@@ -90,13 +93,13 @@ impl CatalogEntry {
     /// The bucket of a description request.
     ///
     /// # Errors
-    /// The parts of the key that the description lacks, as [`part_name`] calls them.
+    /// The parts of the key that the description lacks, as [`KeyPart::name`] calls them.
     pub fn key_of(&self, description: &RequestDescription) -> Result<Key, Vec<String>> {
         let parts = &self.limit().key.parts;
         let lacking: Vec<String> = parts
             .iter()
             .filter(|part| !description.has(part))
-            .map(part_name)
+            .map(KeyPart::name)
             .collect();
         match description.extract(parts.clone(), &self.limit().name) {
             ExtractedKey::Key(key) if lacking.is_empty() => Ok(key),
@@ -112,12 +115,9 @@ impl CatalogEntry {
         clean.then(|| Key::from(text))
     }
 
-    /// The part of a request that names its plan, by [`part_name`].
+    /// The part of a request that names its plan, by [`KeyPart::name`].
     pub fn plans_by(&self) -> Option<String> {
-        self.limit()
-            .plans
-            .as_ref()
-            .map(|plans| part_name(&plans.by))
+        self.limit().plans.as_ref().map(|plans| plans.by.name())
     }
 
     /// The bucket with this key as a usual request of the description client meets it.
@@ -186,7 +186,9 @@ mod tests {
     use crate::limit::cost::Cost;
 
     fn entry(parts: Vec<KeyPart>) -> CatalogEntry {
-        let nonzero = |number| NonZeroU64::new(number).unwrap();
+        fn nonzero(number: u64) -> NonZeroU64 {
+            NonZeroU64::new(number).unwrap()
+        }
         let rate = Rate {
             tokens: nonzero(10),
             period_us: nonzero(1_000_000),

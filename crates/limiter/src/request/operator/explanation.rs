@@ -51,7 +51,7 @@ pub struct AppliedLimit {
     largest_cost: u64,
     /// Set when the cost is settled after the response; then `cost` is the reservation.
     pub later: Option<Arc<ResponseCost>>,
-    /// The parts of the key that the request lacks, by [`part_name`].
+    /// The parts of the key that the request lacks, by [`KeyPart::name`].
     pub lacking: Vec<String>,
     pub bucket: CountedBy,
 }
@@ -112,10 +112,8 @@ impl AppliedLimit {
 
     /// The refusal of a request that lacks a part of the key.
     pub fn key_missing(&self) -> Denial {
-        let (limit, part) = (
-            self.limit.name.clone(),
-            self.lacking.first().cloned().unwrap_or_default(),
-        );
+        let limit = self.limit.name.clone();
+        let part = self.lacking.first().cloned().unwrap_or_default();
         Denial::KeyMissing {
             limit,
             part,
@@ -133,7 +131,8 @@ impl AppliedLimit {
 
     /// The use that such a request would make of the bucket with this key.
     pub(crate) fn use_of(&self, key: Key) -> BucketUse {
-        let (cost, largest_cost) = (self.cost.get(), self.largest_cost);
+        let cost = self.cost.get();
+        let largest_cost = self.largest_cost;
         match self.counting {
             CompiledAlgorithm::Tokens(quota) => BucketUse::Tokens(BucketCharge {
                 key,
@@ -196,31 +195,11 @@ fn shown(part: &KeyPart, facts: &Facts<'_>) -> Option<String> {
     Some(String::from_utf8_lossy(key.as_bytes().get(1..)?).into_owned())
 }
 
-/// The parts of `spec` that a request lacks, by [`part_name`].
+/// The parts of `spec` that a request lacks, by [`KeyPart::name`].
 pub fn lacking(spec: &KeySpec, facts: &Facts<'_>) -> Vec<String> {
     spec.parts
         .iter()
         .filter(|part| shown(part, facts).is_none())
-        .map(part_name)
+        .map(KeyPart::name)
         .collect()
-}
-
-/// The name of a part where an operator describes a request: `client_ip`, `header.x-tenant`.
-pub fn part_name(part: &KeyPart) -> String {
-    match part {
-        KeyPart::ClientIp { .. } => "client_ip".to_owned(),
-        KeyPart::ClientCertificate(part) => format!("client_certificate.{}", part.name()),
-        KeyPart::Identity(part) => part.name(),
-        KeyPart::Header(name) => format!("header.{name}"),
-        KeyPart::Cookie(name) => format!("cookie.{name}"),
-        KeyPart::Query(name) => format!("query.{name}"),
-        KeyPart::PathParam(name) => format!("path.{name}"),
-        KeyPart::Body(member) => format!("body.{}", member.name),
-        KeyPart::Method => "method".to_owned(),
-        KeyPart::Host => "host".to_owned(),
-        KeyPart::Route => "route".to_owned(),
-        KeyPart::Constant(_) => "constant".to_owned(),
-        KeyPart::Secret(part) => part_name(part),
-        KeyPart::Custom(custom) => custom.name().to_owned(),
-    }
 }

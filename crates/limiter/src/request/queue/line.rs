@@ -85,7 +85,8 @@ pub(super) fn next_ticket() -> u64 {
 impl KeyLine {
     /// A line whose first request may pass at `ready_at`.
     pub fn new(id: u64, ready_at: Instant) -> Self {
-        let (waiters, turns) = (VecDeque::new(), VecDeque::new());
+        let waiters = VecDeque::new();
+        let turns = VecDeque::new();
         Self {
             id,
             waiters,
@@ -148,13 +149,13 @@ impl KeyLine {
             .waiters
             .get(place)
             .is_some_and(|first| first.ticket < arrival);
-        let fitting = || {
-            self.waiters
+        earlier
+            && self
+                .waiters
                 .iter()
                 .skip(place)
                 .take(self.turns.len() + 1 - place)
-        };
-        earlier && fitting().all(|waiter| *waiter.checks == *checks)
+                .all(|waiter| *waiter.checks == *checks)
     }
 
     /// Adds a granted request of which [`Self::comes_before`] says so: its grant is the first turn
@@ -165,7 +166,8 @@ impl KeyLine {
         decision: Decision,
         now: Instant,
     ) -> u64 {
-        let (place, checks) = (self.turns_by(now), request.checks.clone());
+        let place = self.turns_by(now);
+        let checks = request.checks.clone();
         let ticket = self.join(request);
         self.turns.insert(
             place,
@@ -217,12 +219,10 @@ impl KeyLine {
     /// Gives the turns from `place` on to the requests that are there now. A turn that is for other
     /// checks is dropped.
     fn pass_on(&mut self, place: usize) {
-        let is_for =
-            |(turn, waiter): (&ScheduledTurn, &QueuedRequest)| same(&turn.checks, &waiter.checks);
         let turns = self.turns.iter().skip(place);
         let fitting = turns
             .zip(self.waiters.iter().skip(place))
-            .take_while(|pair| is_for(*pair))
+            .take_while(|(turn, waiter)| same(&turn.checks, &waiter.checks))
             .count();
         self.turns.remove(place + fitting);
     }
@@ -290,9 +290,10 @@ impl KeyLine {
         if now >= first.deadline || (self.ready_at > first.deadline && !for_permit) {
             return QueueStep::GiveUp;
         }
-        let (lead, advance) = match first.advances {
-            true => (ADVANCE / 2 + call_time, ADVANCE + 2 * call_time),
-            false => (Duration::ZERO, Duration::ZERO),
+        let (lead, advance) = if first.advances {
+            (ADVANCE / 2 + call_time, ADVANCE + 2 * call_time)
+        } else {
+            (Duration::ZERO, Duration::ZERO)
         };
         if let Some(until) = self.not_before.filter(|until| *until > now) {
             return QueueStep::Wait {
@@ -312,11 +313,12 @@ impl KeyLine {
             .iter()
             .skip(place)
             .take_while(|waiter| same(&waiter.checks, &checks));
-        let (units, last) = match for_permit {
-            true => (1, first.deadline),
-            false => equal.fold((0, now), |(units, last), waiter| {
+        let (units, last) = if for_permit {
+            (1, first.deadline)
+        } else {
+            equal.fold((0, now), |(units, last), waiter| {
                 (units + 1, last.max(waiter.deadline))
-            }),
+            })
         };
         self.calling = true;
         // A turn after the last deadline would be nobody's. It comes later than it was charged for

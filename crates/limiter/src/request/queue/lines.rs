@@ -80,10 +80,13 @@ impl QueueLines {
     /// Lets `act` work on the line of a key, if there is one. An empty line is removed afterwards.
     pub fn with<R>(&mut self, key: &Key, act: impl FnOnce(&mut KeyLine) -> R) -> Option<R> {
         let line = self.by_key.get_mut(key)?;
-        let (id, len, length) = (line.id, line.len(), line.waiting());
+        let id = line.id;
+        let len = line.len();
+        let length = line.waiting();
         let result = act(line);
         self.waiting = self.waiting + line.len() - len;
-        let (is_empty, new_length) = (line.len() == 0, line.waiting());
+        let is_empty = line.len() == 0;
+        let new_length = line.waiting();
         if is_empty {
             self.by_key.remove(key);
             self.by_length.remove(&(length, id));

@@ -11,4 +11,4 @@ mod tests;
 mod ticket;
 
 pub use crate::request::queue::limit_queue::{Queue, Queues, TooLong, WaitingFor};
-pub use crate::request::queue::ticket::{ArrivalNumber, Ticket};
+pub use crate::request::queue::ticket::{ArrivalNumber, JoiningRequest, Ticket};

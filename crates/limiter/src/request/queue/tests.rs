@@ -14,6 +14,7 @@ use crate::decide::limiter::Limiter;
 use crate::limit::key::Key;
 use crate::limit::on_limit::Queueing;
 use crate::node::breaker::Breaker;
+use crate::request::queue::JoiningRequest;
 use crate::store::fleet_share::FleetShare;
 use crate::store::memory::MemoryStore;
 use crate::store::{BucketCharge, ServerId, StoreError};
@@ -42,7 +43,8 @@ impl Fixture {
     }
 
     fn checks(key: &str) -> Checks {
-        let (one, second) = (NonZeroU64::MIN, NonZeroU64::new(1_000_000).unwrap());
+        let one = NonZeroU64::MIN;
+        let second = NonZeroU64::new(1_000_000).unwrap();
         let bucket = TokenBucket::new(one, second, one).unwrap();
         Checks::from(BucketCharge {
             key: Key::from(key),
@@ -76,9 +78,12 @@ impl Fixture {
         Ticket::join(
             &self.queue,
             &waiting_for,
-            (arrival, retry_after),
-            &Self::checks(key),
-            &self.limiter,
+            JoiningRequest {
+                arrival,
+                checks: &Self::checks(key),
+                limiter: &self.limiter,
+            },
+            retry_after,
         )
     }
 
@@ -122,10 +127,8 @@ async fn a_request_whose_token_comes_just_before_its_time_is_over_does_not_ask_w
 
 #[tokio::test(start_paused = true)]
 async fn a_line_waits_for_its_tokens_while_the_store_is_away() {
-    let (memory, store) = (
-        Arc::new(MemoryStore::new(100)),
-        Arc::new(MemoryStore::new(100)),
-    );
+    let memory = Arc::new(MemoryStore::new(100));
+    let store = Arc::new(MemoryStore::new(100));
     let breaker = Arc::new(Breaker::new());
     breaker.trip(ServerId::ONLY, &StoreError::Io, String::new);
     let limiter = Limiter::shared(memory, store, breaker, Arc::new(FleetShare::expecting(1)));
@@ -146,7 +149,8 @@ async fn a_line_waits_for_its_tokens_while_the_store_is_away() {
 async fn a_request_that_came_earlier_joins_before_later_ones() {
     let fixture = Fixture::new(3 * SECOND, 4);
     fixture.spend("k").await;
-    let (early, late) = (ArrivalNumber::now(), ArrivalNumber::now());
+    let early = ArrivalNumber::now();
+    let late = ArrivalNumber::now();
     let late = fixture.join_as(late, "k", SECOND).unwrap();
     let early = fixture.join_as(early, "k", SECOND).unwrap();
     let started = clock::now();
@@ -158,7 +162,8 @@ async fn a_request_that_came_earlier_joins_before_later_ones() {
 #[tokio::test(start_paused = true)]
 async fn a_grant_to_a_later_request_goes_to_the_first_in_line() {
     let fixture = Fixture::new(3 * SECOND, 4);
-    let (early, late) = (ArrivalNumber::now(), ArrivalNumber::now());
+    let early = ArrivalNumber::now();
+    let late = ArrivalNumber::now();
     let early = fixture.join_as(early, "k", SECOND).unwrap();
     // The later request was on its way when the earlier one was denied.
     let decision = fixture.limiter.decide(&Fixture::checks("k")).wait().await;
@@ -171,9 +176,12 @@ async fn a_grant_to_a_later_request_goes_to_the_first_in_line() {
     let yielded = Ticket::yield_grant(
         &fixture.queue,
         &waiting_for,
-        (late, decision),
-        &Fixture::checks("k"),
-        &fixture.limiter,
+        JoiningRequest {
+            arrival: late,
+            checks: &Fixture::checks("k"),
+            limiter: &fixture.limiter,
+        },
+        decision,
     );
     let late = yielded.break_value().unwrap();
     assert_eq!(
@@ -198,9 +206,12 @@ async fn a_grant_to_a_later_request_goes_to_the_first_in_line() {
     let kept = Ticket::yield_grant(
         &fixture.queue,
         &waiting_for,
-        (ArrivalNumber::now(), alone),
-        &checks,
-        &fixture.limiter,
+        JoiningRequest {
+            arrival: ArrivalNumber::now(),
+            checks: &checks,
+            limiter: &fixture.limiter,
+        },
+        alone,
     );
     assert!(
         kept.continue_value()
@@ -349,7 +360,9 @@ proptest! {
                 match event {
                     Event::Join { key } => {
                         let Ok(ticket) = fixture.join(keys[key], Duration::ZERO) else { continue };
-                        let (fixture, served, joined) = (fixture.clone(), served.clone(), clock::now());
+                        let fixture = fixture.clone();
+                        let served = served.clone();
+                        let joined = clock::now();
                         waiting.push(tokio::spawn(async move {
                             if fixture.pass(ticket, keys[key]).await {
                                 served.lock().push((key, number, joined, clock::now()));

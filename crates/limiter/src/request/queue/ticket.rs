@@ -25,6 +25,14 @@ use crate::request::queue::line::{QueueStep, QueuedRequest, next_ticket};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArrivalNumber(u64);
 
+/// A request that may join a line.
+#[derive(Clone, Copy)]
+pub struct JoiningRequest<'a> {
+    pub arrival: ArrivalNumber,
+    pub checks: &'a Checks,
+    pub limiter: &'a Limiter,
+}
+
 /// A place in a line. It is left when dropped.
 pub struct Ticket {
     queue: Arc<Queue>,
@@ -54,20 +62,21 @@ impl ArrivalNumber {
 }
 
 impl Ticket {
-    /// Joins the line of a key with a request that asks for `checks`. Where there is none,
-    /// `retry_after` is how long until the bucket has room.
+    /// Joins the line of a key. Where there is none, `retry_after` is how long until the bucket has
+    /// room.
     ///
     /// # Errors
     /// When it is known by now that the wait would be in vain.
     pub fn join(
         queue: &Arc<Queue>,
         waiting_for: &WaitingFor<'_>,
-        (arrival, retry_after): (ArrivalNumber, Duration),
-        checks: &Checks,
-        limiter: &Limiter,
+        joining: JoiningRequest<'_>,
+        retry_after: Duration,
     ) -> Result<Self, TooLong> {
-        let (now, key, bounds) = (clock::now(), waiting_for.key, waiting_for.bounds);
-        let request = request(waiting_for, arrival, checks, limiter, now);
+        let now = clock::now();
+        let key = waiting_for.key;
+        let bounds = waiting_for.bounds;
+        let request = joining.queued(waiting_for, now);
         let called = request.called.clone();
         let mut lines = queue.lock();
         let wait = lines.line(key).map_or(retry_after, |line| line.wait(now));
@@ -78,7 +87,7 @@ impl Ticket {
             .join(key, request, now + retry_after)
             .ok_or(TooLong(wait))?;
         drop(lines);
-        Ok(Self::of(queue, key, (number, called), now).watching(checks, limiter))
+        Ok(joining.ticket(queue, key, number, called, now))
     }
 
     /// Gives up a grant to requests that came before, and joins their line. `Continue`: no such
@@ -86,53 +95,26 @@ impl Ticket {
     pub fn yield_grant(
         queue: &Arc<Queue>,
         waiting_for: &WaitingFor<'_>,
-        (arrival, decision): (ArrivalNumber, Decision),
-        checks: &Checks,
-        limiter: &Limiter,
+        joining: JoiningRequest<'_>,
+        decision: Decision,
     ) -> ControlFlow<Self, Decision> {
-        let (now, key) = (clock::now(), waiting_for.key);
+        let now = clock::now();
+        let key = waiting_for.key;
         let mut lines = queue.lock();
         if !lines
             .line(key)
-            .is_some_and(|line| line.comes_before(arrival.0, checks, now))
+            .is_some_and(|line| line.comes_before(joining.arrival.0, joining.checks, now))
         {
             return ControlFlow::Continue(decision);
         }
-        let request = request(waiting_for, arrival, checks, limiter, now);
+        let request = joining.queued(waiting_for, now);
         let called = request.called.clone();
         // There is a line, so there is a number.
         let number = lines
             .with(key, |line| line.join_granted(request, decision, now))
             .unwrap_or_default();
         drop(lines);
-        ControlFlow::Break(Self::of(queue, key, (number, called), now).watching(checks, limiter))
-    }
-
-    fn of(
-        queue: &Arc<Queue>,
-        key: &Key,
-        (number, called): (u64, Arc<Notify>),
-        joined_at: Instant,
-    ) -> Self {
-        queue.count_joined();
-        Self {
-            queue: queue.clone(),
-            key: key.clone(),
-            number,
-            called,
-            joined_at,
-            freed: None,
-        }
-    }
-
-    fn watching(mut self, checks: &Checks, limiter: &Limiter) -> Self {
-        let need = checks
-            .permits
-            .iter()
-            .map(|check| &check.need)
-            .find(|need| need.key == self.key);
-        self.freed = need.map(|need| limiter.permits().watch(need));
-        self
+        ControlFlow::Break(joining.ticket(queue, key, number, called, now))
     }
 
     /// Waits for a decision on `checks`, which must be those of the request. After a denial it
@@ -165,7 +147,8 @@ impl Ticket {
 
     fn step(&self) -> QueueStep {
         let mut lines = self.queue.lock();
-        let (now, call_time) = (clock::now(), lines.call_time());
+        let now = clock::now();
+        let call_time = lines.call_time();
         lines
             .with(&self.key, |line| {
                 line.step(&self.key, self.number, now, call_time)
@@ -177,7 +160,9 @@ impl Ticket {
     /// this request leaves.
     fn call(&self, limiter: &Limiter, call: UnitsCall) {
         let line = self.queue.lock().line(&self.key).map_or(0, |line| line.id);
-        let (queue, key, started) = (self.queue.clone(), self.key.clone(), clock::now());
+        let queue = self.queue.clone();
+        let key = self.key.clone();
+        let started = clock::now();
         let mut call = LineCall {
             queue,
             key,
@@ -239,20 +224,39 @@ async fn until_free(watch: Option<&FreePermitWatch>) {
     }
 }
 
-fn request(
-    waiting_for: &WaitingFor<'_>,
-    arrival: ArrivalNumber,
-    checks: &Checks,
-    limiter: &Limiter,
-    now: Instant,
-) -> QueuedRequest {
-    QueuedRequest {
-        ticket: arrival.0,
-        checks: Arc::new(checks.clone()),
-        charge: Duration::from_micros(waiting_for.charge_us),
-        advances: !waiting_for.refunded && limiter.may_advance(checks, waiting_for.key),
-        deadline: now + waiting_for.bounds.max_wait,
-        called: Arc::new(Notify::new()),
+impl JoiningRequest<'_> {
+    fn queued(&self, waiting_for: &WaitingFor<'_>, now: Instant) -> QueuedRequest {
+        let may_advance = self.limiter.may_advance(self.checks, waiting_for.key);
+        QueuedRequest {
+            ticket: self.arrival.0,
+            checks: Arc::new(self.checks.clone()),
+            charge: Duration::from_micros(waiting_for.charge_us),
+            advances: !waiting_for.refunded && may_advance,
+            deadline: now + waiting_for.bounds.max_wait,
+            called: Arc::new(Notify::new()),
+        }
+    }
+
+    /// The place in the line of `key` that this request has joined.
+    fn ticket(
+        &self,
+        queue: &Arc<Queue>,
+        key: &Key,
+        number: u64,
+        called: Arc<Notify>,
+        joined_at: Instant,
+    ) -> Ticket {
+        queue.count_joined();
+        let mut needs = self.checks.permits.iter().map(|check| &check.need);
+        let need = needs.find(|need| need.key == *key);
+        Ticket {
+            queue: queue.clone(),
+            key: key.clone(),
+            number,
+            called,
+            joined_at,
+            freed: need.map(|need| self.limiter.permits().watch(need)),
+        }
     }
 }
 

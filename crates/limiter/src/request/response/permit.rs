@@ -100,7 +100,8 @@ impl Permit {
         reservation: Reservation,
         limiter: &Limiter,
     ) {
-        let (by, counted) = (later.by.clone(), later.counted.clone());
+        let by = later.by.clone();
+        let counted = later.counted.clone();
         self.add(
             by,
             counted,
@@ -264,13 +265,12 @@ impl ReservedCost {
 
     /// Without a head, nobody knows whether the response would have counted.
     fn end(self, complete: bool) {
-        let told = || {
+        self.settled_by.settle(self.known.unwrap_or_else(|| {
             self.reading
                 .map_or(Usage::AtLeast(0, Untold::Cut), |reading| {
                     reading.end(complete)
                 })
-        };
-        self.settled_by.settle(self.known.unwrap_or_else(told));
+        }));
     }
 }
 

@@ -312,13 +312,11 @@ fn planned(change: impl FnOnce(&mut Limit)) -> (Guard, Arc<PlanCache>) {
         ..limit("l", 10)
     };
     change(&mut limit);
-    let (states, uses) = (
-        LimitStates::default(),
-        [LimitUse {
-            cost: None,
-            limit: Arc::new(limit),
-        }],
-    );
+    let states = LimitStates::default();
+    let uses = [LimitUse {
+        cost: None,
+        limit: Arc::new(limit),
+    }];
     let rules = RuleSet::new(
         uses.iter(),
         &LargestCosts::over(uses.iter()),
@@ -342,7 +340,8 @@ fn learn(cache: &PlanCache, field: &str, text: &str) {
 
 /// Burst, cost, the largest of any request, and the cost that clients are told in.
 fn held_to(pending: &PendingRequest) -> (u64, u64, u64, u64) {
-    let (charge, owner) = (&pending.checks.tokens.charges()[0], &pending.owners[0]);
+    let charge = &pending.checks.tokens.charges()[0];
+    let owner = &pending.owners[0];
     (
         charge.quota.burst(),
         charge.cost,

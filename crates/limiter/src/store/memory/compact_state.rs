@@ -7,9 +7,9 @@
 //! that changed after its key was dropped starts from the floor in time, not in tokens, and one
 //! whose algorithm changed starts anew.
 
-use crate::algorithm::conversion::Backlog;
 use crate::algorithm::quota::Quota;
 use crate::algorithm::state::{QuotaState, StoredState};
+use crate::algorithm::token_bucket::conversion::Backlog;
 use crate::algorithm::token_bucket::{MAX_TICKS, TickRate};
 use crate::algorithm::window::{MAX_STEP_BACK_US, Timestamp, WindowEntries};
 
@@ -145,7 +145,7 @@ impl EvictionFloor {
             }
             Quota::Window(window) if self.window_until_us > at.now_us => {
                 let tokens = self.window_tokens.min(window.quota());
-                StoredState::Window(WindowEntries::of(tokens, self.window_until_us))
+                StoredState::Window(WindowEntries::new(tokens, self.window_until_us))
                     .read_as(quota, at)
             }
             Quota::Window(_) => StoredState::full(quota).read_as(quota, at),

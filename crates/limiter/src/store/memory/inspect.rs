@@ -3,7 +3,6 @@
 
 use crate::algorithm::quota::Quota;
 use crate::algorithm::share::Share;
-use crate::algorithm::state::QuotaState;
 use crate::limit::key::Key;
 use crate::store::BucketCharge;
 use crate::store::inspect::{BeforeAndAfter, BucketState, CacheListener, TokenGrant};
@@ -14,13 +13,13 @@ impl MemoryStore {
     /// changes. `None`: the limit cannot be divided, and another node has the whole of this key.
     pub fn peek_at(&self, charge: &BucketCharge, now_us: u64, share: Share) -> Option<BucketState> {
         let key = charge.key.as_bytes();
-        let part = share.of(key, charge.quota, charge.largest_cost)?;
+        let parts = share.parts(key, charge.quota, charge.largest_cost)?;
         let hash = self.hash(key);
         let found = self.shards[self.shard_of(hash)]
             .lock()
             .find(hash, key, charge.quota, now_us);
         Some(BucketState {
-            part,
+            parts,
             state: found.state,
         })
     }
@@ -32,15 +31,11 @@ impl MemoryStore {
         tokens: TokenGrant,
         now_us: u64,
     ) -> BeforeAndAfter {
-        let to = |state: &mut QuotaState| *state = tokens.applied(state.clone());
-        let [before, after] = self.change(charge.key.as_bytes(), charge.quota, now_us, to);
-        let seen = |state| BucketState {
-            part: charge.quota,
-            state,
-        };
+        let key = charge.key.as_bytes();
+        let [before, after] = self.change(key, charge.quota, now_us, |state| tokens.apply(state));
         BeforeAndAfter {
-            before: seen(before),
-            after: seen(after),
+            before: BucketState::whole(before),
+            after: BucketState::whole(after),
         }
     }
 
@@ -59,7 +54,7 @@ impl CacheListener for MemoryStore {
             return;
         }
         self.change(key.as_bytes(), quota, now_us, |state| {
-            *state = state.clone().full_by(full_in_us)
+            state.lower_to(full_in_us)
         });
     }
 }
@@ -72,7 +67,9 @@ mod tests {
     use crate::algorithm::token_bucket::TokenBucket;
 
     fn charge() -> BucketCharge {
-        let nonzero = |number| NonZeroU64::new(number).unwrap();
+        fn nonzero(number: u64) -> NonZeroU64 {
+            NonZeroU64::new(number).unwrap()
+        }
         let shape = TokenBucket::new(nonzero(10), nonzero(1_000_000), nonzero(20)).unwrap();
         BucketCharge {
             key: Key::from("l:k"),
@@ -161,7 +158,9 @@ mod tests {
 
     #[test]
     fn a_bucket_of_a_plan_is_lowered_by_the_plans_rate() {
-        let nonzero = |number| NonZeroU64::new(number).unwrap();
+        fn nonzero(number: u64) -> NonZeroU64 {
+            NonZeroU64::new(number).unwrap()
+        }
         let plan = BucketCharge {
             quota: TokenBucket::new(nonzero(1_000), nonzero(1_000_000), nonzero(500))
                 .unwrap()

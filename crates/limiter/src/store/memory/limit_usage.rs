@@ -112,13 +112,9 @@ impl LimitUsages {
             is_shared,
             ..
         } = self;
-        let is_over = |usage: &LimitUsage| {
-            let floor_end_us = usage.floor.end_us().saturating_add(MAX_STEP_BACK_US);
-            usage.entries == 0 && floor_end_us <= now_us
-        };
         numbers.retain(|_, number| {
             let usage = &mut usages[usize::from(number.0)];
-            let is_over = is_over(usage);
+            let is_over = usage.is_over(now_us);
             if is_over {
                 *usage = LimitUsage::default();
                 free.push(*number);
@@ -164,6 +160,14 @@ impl LimitUsages {
     }
 }
 
+impl LimitUsage {
+    /// Whether keys of this limit lack nothing.
+    fn is_over(&self, now_us: u64) -> bool {
+        let floor_end_us = self.floor.end_us().saturating_add(MAX_STEP_BACK_US);
+        self.entries == 0 && floor_end_us <= now_us
+    }
+}
+
 /// The beginning of a key that its limit's keys share.
 fn prefix(key: &[u8]) -> &[u8] {
     let colon = key.iter().position(|byte| *byte == b':');
@@ -178,7 +182,9 @@ mod tests {
     use crate::algorithm::token_bucket::TokenBucket;
 
     fn bucket() -> Quota {
-        let nonzero = |number| NonZeroU64::new(number).unwrap();
+        fn nonzero(number: u64) -> NonZeroU64 {
+            NonZeroU64::new(number).unwrap()
+        }
         TokenBucket::new(nonzero(1), nonzero(1_000_000), nonzero(5))
             .unwrap()
             .into()
@@ -187,7 +193,7 @@ mod tests {
     fn missing(usages: &LimitUsages, key: &str) -> u64 {
         5 - usages
             .unknown(key.as_bytes(), bucket(), bucket().timestamp(0, 0))
-            .level(bucket(), 1)
+            .level(1, 1)
             .remaining
     }
 

@@ -63,8 +63,8 @@ struct BucketCharging<'a> {
     hash: u64,
     /// The whole limit, which is stored.
     quota: Quota,
-    /// This node's share of it. `None`: the limit is another node's alone.
-    part: Option<Quota>,
+    /// The parts of it, of which this node has one. `None`: the limit is another node's alone.
+    parts: Option<u32>,
     cost: u64,
     found: FoundBucket,
 }
@@ -253,15 +253,18 @@ impl MemoryStore {
     /// Takes over claims like [`Store::claim`], at `now_us` of the monotonic clock.
     pub fn claim_at(&self, claims: &[PermitClaim], now_us: u64) -> Vec<GrantedPermits> {
         let mut holders = self.holders.lock();
-        let grant = |claim: &PermitClaim| {
-            let of_key = holders.entry(claim.key.clone()).or_default();
-            let granted = concurrency::claim(of_key, claim.node, claim.most, claim.claim, now_us);
-            if of_key.is_empty() {
-                holders.remove(&claim.key);
-            }
-            granted
-        };
-        claims.iter().map(grant).collect()
+        claims
+            .iter()
+            .map(|claim| {
+                let of_key = holders.entry(claim.key.clone()).or_default();
+                let granted =
+                    concurrency::claim(of_key, claim.node, claim.most, claim.claim, now_us);
+                if of_key.is_empty() {
+                    holders.remove(&claim.key);
+                }
+                granted
+            })
+            .collect()
     }
 
     /// Forgets the buckets that are full by `now_us`, one shard at a time, and permits whose time
@@ -374,26 +377,27 @@ impl<'a> BucketCharging<'a> {
             cost,
             largest_cost,
         } = *charge;
-        let part = share.of(key, quota, largest_cost);
         Self {
             key,
             hash,
             quota,
-            part,
+            parts: share.parts(key, quota, largest_cost),
             cost,
             found: shard.find(hash, key, quota, now_us),
         }
     }
 
     fn grants(&self, units: u32) -> u32 {
-        self.part
-            .map_or(0, |part| self.found.state.fitting(part, self.cost, units))
+        match self.parts {
+            Some(parts) => self.found.state.fitting(parts, self.cost, units),
+            None => 0,
+        }
     }
 
     /// Charges `granted` units.
     fn charge(&mut self, granted: u32, units: u32) -> Level {
-        match self.part {
-            Some(part) => self.found.state.charge(part, self.cost, granted, units),
+        match self.parts {
+            Some(parts) => self.found.state.charge(parts, self.cost, granted, units),
             None => self.elsewhere(granted < units),
         }
     }
@@ -428,7 +432,7 @@ impl<'a> BucketCharging<'a> {
 
     /// The bucket of a limit that is another node's alone is not stored here.
     fn is_to_store(&self) -> bool {
-        self.part.is_some() && self.found.state.is_changed()
+        self.parts.is_some() && self.found.state.is_changed()
     }
 
     /// The level where the limit is another node's as long as the store is away. Nothing is left

@@ -171,13 +171,12 @@ impl Shard {
     }
 
     fn slot(&self, hash: u64, key: &[u8]) -> Option<usize> {
-        let same = |slot: &u32| {
-            self.entries
-                .get(*slot as usize)
-                .is_some_and(|entry| *entry.key == *key)
-        };
         self.index
-            .find(ShortHash::of(hash).spread(), same)
+            .find(ShortHash::of(hash).spread(), |slot: &u32| {
+                self.entries
+                    .get(*slot as usize)
+                    .is_some_and(|entry| *entry.key == *key)
+            })
             .map(|slot| *slot as usize)
     }
 
@@ -234,19 +233,16 @@ impl Shard {
     }
 
     fn remove(&mut self, slot: usize) {
-        let is = |place: usize| move |slot: &u32| *slot as usize == place;
-        if let Ok(found) = self
-            .index
-            .find_entry(self.entries[slot].hash.spread(), is(slot))
-        {
+        let hash = self.entries[slot].hash.spread();
+        if let Ok(found) = self.index.find_entry(hash, |place| *place as usize == slot) {
             found.remove();
         }
         let removed = self.entries.swap_remove(slot);
         self.limits.remove_entry(removed.limit);
         if let (Some(moved), Ok(new)) = (self.entries.get(slot), u32::try_from(slot))
-            && let Some(place) = self
-                .index
-                .find_mut(moved.hash.spread(), is(self.entries.len()))
+            && let Some(place) = self.index.find_mut(moved.hash.spread(), |place| {
+                *place as usize == self.entries.len()
+            })
         {
             *place = new;
         }

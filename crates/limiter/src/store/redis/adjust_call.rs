@@ -128,10 +128,11 @@ impl RedisStore {
         batch: &SlotBatch<'_>,
         forget: &[u64],
     ) -> Result<Vec<AdjustmentOutcome>, CallError> {
-        let input = |deadline| self.adjust_input(batch, forget, deadline);
         let reply: Vec<i64> = self
             .topology
-            .run(&script::ADJUST, batch.hash_slot, input)
+            .run(&script::ADJUST, batch.hash_slot, |deadline| {
+                self.adjust_input(batch, forget, deadline)
+            })
             .await?;
         parse(&reply, batch.placed.len()).ok_or(CallError::Store(StoreError::Protocol))
     }
@@ -222,16 +223,15 @@ impl SlotBatch<'_> {
 
 /// The script's reply for so many buckets: see its head.
 fn parse(reply: &[i64], buckets: usize) -> Option<Vec<AdjustmentOutcome>> {
-    let outcome = |number: &i64| match number {
-        1 => Some(AdjustmentOutcome::Applied),
-        0 => Some(AdjustmentOutcome::Foreign),
-        _ => None,
-    };
     reply
         .get(2..)
         .filter(|results| results.len() == buckets)?
         .iter()
-        .map(outcome)
+        .map(|number| match number {
+            1 => Some(AdjustmentOutcome::Applied),
+            0 => Some(AdjustmentOutcome::Foreign),
+            _ => None,
+        })
         .collect()
 }
 

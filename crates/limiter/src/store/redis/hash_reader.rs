@@ -74,14 +74,11 @@ async fn read(
     fields: &[FieldName],
     timeout: Duration,
 ) -> Result<Vec<FieldValue>, StoreError> {
-    let args = || {
-        fields
-            .iter()
-            .map(|field| Value::Bytes(field.as_bytes().to_vec().into()))
-            .collect()
-    };
     let call = topology.run(&script::PLANS_READ, redis_keyslot(key.as_bytes()), |_| {
-        (vec![key.clone()], args())
+        let fields = fields
+            .iter()
+            .map(|field| Value::Bytes(field.as_bytes().to_vec().into()));
+        (vec![key.clone()], fields.collect())
     });
     let answer = tokio::time::timeout(timeout, call)
         .await

@@ -96,9 +96,11 @@ impl Heartbeat {
 
     /// Announces this node twice a second and keeps the share up to date. Runs until dropped.
     pub async fn run(&self) {
-        let (mut lower_since, mut answered_at) = (LowerSince::None, clock::now());
+        let mut lower_since = LowerSince::None;
+        let mut answered_at = clock::now();
         loop {
-            let (begun_at, begun_us) = (clock::now(), clock::monotonic_micros());
+            let begun_at = clock::now();
+            let begun_us = clock::monotonic_micros();
             match self.beat(self.autonomy).await {
                 Ok(mut beat) => {
                     if begun_at.saturating_duration_since(answered_at) >= SILENCE {
@@ -134,24 +136,23 @@ impl Heartbeat {
     }
 
     async fn beat(&self, ttl: Duration) -> Result<Beat, StoreError> {
-        let millis = |duration: Duration| {
-            Value::Integer(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX))
-        };
         // A store that is late for requests may be in time for this.
         let alone = Value::Integer((self.share.alone_for() >= SILENCE - BEAT).into());
         let statement = Value::Bytes(self.statement().into());
-        let args = || {
-            vec![
-                Value::from(self.id.as_str()),
-                millis(ttl),
-                millis(SILENCE),
-                alone.clone(),
-                statement.clone(),
-            ]
-        };
-        let input = |_| (self.keys.clone(), args());
         let slot = redis_keyslot(self.keys[0].as_bytes());
-        let reply: Result<Vec<i64>, _> = self.topology.run(&script::HEARTBEAT, slot, input).await;
+        let reply: Result<Vec<i64>, _> = self
+            .topology
+            .run(&script::HEARTBEAT, slot, |_| {
+                let args = vec![
+                    Value::from(self.id.as_str()),
+                    millis(ttl),
+                    millis(SILENCE),
+                    alone.clone(),
+                    statement.clone(),
+                ];
+                (self.keys.clone(), args)
+            })
+            .await;
         let reply = reply.map_err(CallError::of_one_key)?;
         let numbers: Result<Vec<u32>, _> = reply.into_iter().map(u32::try_from).collect();
         match numbers.as_deref() {
@@ -184,4 +185,8 @@ impl Heartbeat {
             self.share.set(beat.share, beat.silent);
         }
     }
+}
+
+fn millis(duration: Duration) -> Value {
+    Value::Integer(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX))
 }

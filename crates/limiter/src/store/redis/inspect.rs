@@ -1,7 +1,7 @@
 //! An operator's view of buckets in Redis: reads them, grants tokens, and publishes each change to
 //! the nodes.
 //!
-//! It has a connection of its own: no request waits for an operator. Changes go through a stream
+//! The connection is of its own: no request waits for an operator. Changes go through a stream
 //! that each node polls, a few times a second. A node that reaches Redis learns of a change within
 //! `POLL_INTERVAL` and a call. A node that does not learns of it when it reaches Redis again, if
 //! that is within `RETENTION`. Unlike a subscription, a stream survives a broken connection.
@@ -121,14 +121,13 @@ impl RedisInspector {
         position: &mut ChangePosition,
     ) -> Result<Vec<ChangeNotice>, StoreError> {
         let batch = Value::Integer(i64::try_from(BATCH).unwrap_or(i64::MAX));
-        let input = |_| {
-            (
-                vec![self.changes()],
-                vec![Value::from(position.0.as_str()), batch.clone()],
-            )
-        };
         let reply: Vec<Vec<u8>> = self
-            .run(&script::CHANGES_POLL, &self.changes(), input)
+            .run(&script::CHANGES_POLL, &self.changes(), |_| {
+                (
+                    vec![self.changes()],
+                    vec![Value::from(position.0.as_str()), batch.clone()],
+                )
+            })
             .await?;
         let (end, changes) = reply.split_first().ok_or(StoreError::Protocol)?;
         let notices = changes
@@ -147,18 +146,18 @@ impl RedisInspector {
         tokens: i64,
     ) -> Result<[BucketState; 2], StoreError> {
         let key = self.key(charge.key.as_bytes());
-        let args = |deadline| {
-            let mut args = vec![
-                Value::Integer(deadline),
-                Value::Integer(tokens),
-                script::letter(charge.quota),
-            ];
-            args.extend(script::numbers(charge.quota, deadline, TIMEOUT));
-            args
-        };
-        let input = |deadline| (vec![key.clone()], args(deadline));
-        let reply: Vec<i64> = self.run(&script::GRANT, &key, input).await?;
-        seen(&reply, charge.quota).ok_or(StoreError::Protocol)
+        let reply: Vec<i64> = self
+            .run(&script::GRANT, &key, |deadline| {
+                let mut args = vec![
+                    Value::Integer(deadline),
+                    Value::Integer(tokens),
+                    script::letter(charge.quota),
+                ];
+                args.extend(script::numbers(charge.quota, deadline, TIMEOUT));
+                (vec![key.clone()], args)
+            })
+            .await?;
+        states(&reply, charge.quota).ok_or(StoreError::Protocol)
     }
 
     /// Permits that the nodes hold: the answer to a node that has none and claims none.
@@ -171,8 +170,11 @@ impl RedisInspector {
             claim: none,
         };
         let key = self.key(&permit_key::of(key));
-        let input = |deadline| (vec![key.clone()], permits::args(&[&claim], deadline));
-        let reply: Vec<i64> = self.run(&script::CONCURRENCY, &key, input).await?;
+        let reply: Vec<i64> = self
+            .run(&script::CONCURRENCY, &key, |deadline| {
+                (vec![key.clone()], permits::args(&[&claim], deadline))
+            })
+            .await?;
         let granted = permits::parse(&reply, 1).ok_or(StoreError::Protocol)?;
         Ok(granted.first().map_or(0, |granted| granted.others))
     }
@@ -249,18 +251,20 @@ impl Inspect for RedisInspector {
 
     fn publish<'a>(&'a self, notice: &'a ChangeNotice) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
-            let key = || Value::Bytes(notice.key.as_bytes().to_vec().into());
             let retention =
                 Value::Integer(i64::try_from(RETENTION.as_millis()).unwrap_or(i64::MAX));
-            let input = |_| {
+            self.run::<Vec<i64>>(&script::CHANGES_PUBLISH, &self.changes(), |_| {
                 (
                     vec![self.changes()],
-                    vec![key(), integer(notice.full_in_us), retention.clone()],
+                    vec![
+                        (Value::Bytes(notice.key.as_bytes().to_vec().into())),
+                        integer(notice.full_in_us),
+                        retention.clone(),
+                    ],
                 )
-            };
-            self.run::<Vec<i64>>(&script::CHANGES_PUBLISH, &self.changes(), input)
-                .await
-                .map(drop)
+            })
+            .await
+            .map(drop)
         })
     }
 
@@ -279,21 +283,28 @@ impl Inspect for RedisInspector {
     }
 }
 
-/// The states that a script replied, as the limit sees them. `None`: no such reply.
-fn seen(reply: &[i64], part: Quota) -> Option<[BucketState; 2]> {
-    let number = |at: usize| u64::try_from(*reply.get(at)?).ok();
-    let now_us = number(1)?;
-    let middle = 3 + usize::try_from(number(2)?).ok()?;
-    let numbers = |from, to| (from..to).map(number).collect::<Option<Vec<u64>>>();
-    let (before, after) = (numbers(3, middle)?, numbers(middle + 1, reply.len())?);
-    let seen = |numbers: &[u64]| {
-        Some(BucketState {
-            part,
-            state: StoredState::from_reply(part, numbers, now_us)?
-                .read_as(part, part.timestamp(now_us, 0)),
-        })
+/// The states that a script replied, before and after, as the limit reads them. `None`: no such
+/// reply.
+fn states(reply: &[i64], quota: Quota) -> Option<[BucketState; 2]> {
+    let numbers: Vec<u64> = reply
+        .iter()
+        .map(|number| u64::try_from(*number).ok())
+        .collect::<Option<_>>()?;
+    let [_, now_us, length, states @ ..] = numbers.as_slice() else {
+        return None;
     };
-    Some([seen(&before)?, seen(&after)?])
+    let (before, after) = states.split_at_checked(usize::try_from(*length).ok()?)?;
+    let (_, after) = after.split_first()?;
+    Some([
+        state(before, quota, *now_us)?,
+        state(after, quota, *now_us)?,
+    ])
+}
+
+fn state(numbers: &[u64], quota: Quota, now_us: u64) -> Option<BucketState> {
+    let stored = StoredState::from_reply(quota, numbers, now_us)?;
+    let state = stored.read_as(quota, quota.timestamp(now_us, 0));
+    Some(BucketState::whole(state))
 }
 
 impl std::fmt::Debug for RedisInspector {

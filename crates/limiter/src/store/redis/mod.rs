@@ -24,3 +24,5 @@ mod topology;
 pub use crate::store::redis::connection::connector::ConnectError;
 pub use crate::store::redis::connection::{address, spec, tls};
 pub use crate::store::redis::redis_store::RedisStore;
+#[doc(hidden)]
+pub use crate::store::redis::script::ShippedScript;

@@ -85,15 +85,14 @@ impl RedisStore {
         // all the same.
         for (hash_slot, part) in hash_slots {
             let (places, list): (Vec<_>, Vec<_>) = part.into_iter().unzip();
-            let reply = match clock::now() < deadline {
-                true => {
-                    within(
-                        sent + late_answer_limit(self.timeout),
-                        self.take_slot(&list, hash_slot, granted),
-                    )
-                    .await
-                }
-                false => Err(CallError::Store(StoreError::Timeout)),
+            let reply = if clock::now() < deadline {
+                within(
+                    sent + late_answer_limit(self.timeout),
+                    self.take_slot(&list, hash_slot, granted),
+                )
+                .await
+            } else {
+                Err(CallError::Store(StoreError::Timeout))
             };
             match reply {
                 Ok(reply) => {

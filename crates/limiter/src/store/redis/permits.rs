@@ -67,17 +67,13 @@ impl RedisStore {
         keyed: &[(&[u8], &PermitClaim)],
         hash_slot: u16,
     ) -> Result<Vec<GrantedPermits>, CallError> {
-        let keys = || {
-            keyed
-                .iter()
-                .map(|(key, _)| self.key(key))
-                .collect::<Vec<Key>>()
-        };
         let claims: Vec<&PermitClaim> = keyed.iter().map(|(_, claim)| *claim).collect();
-        let input = |deadline| (keys(), args(&claims, deadline));
         let reply: Vec<i64> = self
             .topology
-            .run(&script::CONCURRENCY, hash_slot, input)
+            .run(&script::CONCURRENCY, hash_slot, |deadline| {
+                let keys: Vec<Key> = keyed.iter().map(|(key, _)| self.key(key)).collect();
+                (keys, args(&claims, deadline))
+            })
             .await?;
         parse(&reply, claims.len()).ok_or(CallError::Store(StoreError::Protocol))
     }
@@ -104,14 +100,20 @@ pub(super) fn args(claims: &[&PermitClaim], deadline: i64) -> Vec<Value> {
 
 /// The script's reply for so many claims: see its head.
 pub(super) fn parse(reply: &[i64], claims: usize) -> Option<Vec<GrantedPermits>> {
-    let numbers = reply.get(2..)?;
-    let granted = |of_claim: &[i64]| {
-        let number = |at: usize| u64::try_from(of_claim[at]).ok();
-        Some(GrantedPermits {
-            own: number(0)?,
-            others: number(1)?,
-            share: number(2)?,
-        })
+    let (numbers, []) = reply.get(2..)?.as_chunks::<3>() else {
+        return None;
     };
-    (numbers.len() == 3 * claims).then(|| numbers.chunks_exact(3).map(granted).collect())?
+    if numbers.len() != claims {
+        return None;
+    }
+    numbers
+        .iter()
+        .map(|[own, others, share]| {
+            Some(GrantedPermits {
+                own: u64::try_from(*own).ok()?,
+                others: u64::try_from(*others).ok()?,
+                share: u64::try_from(*share).ok()?,
+            })
+        })
+        .collect()
 }

@@ -62,7 +62,8 @@ impl RedisStore {
             // Now, since it would hold up requests later.
             LazyLock::force(&HASH_TAGS);
         }
-        let (prefix, timeout) = (spec.key_prefix.clone(), spec.timeout);
+        let prefix = spec.key_prefix.clone();
+        let timeout = spec.timeout;
         Ok(Self {
             topology,
             prefix,

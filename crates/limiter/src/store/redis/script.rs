@@ -25,7 +25,6 @@ macro_rules! every_algorithm {
     ($name:literal) => {
         lua!(
             "values",
-            "conversion",
             "token_bucket",
             "window",
             "fixed_window",
@@ -37,7 +36,7 @@ macro_rules! every_algorithm {
 
 /// Takes from keys of these algorithms: those that a call does not need would cost it time.
 static TAKE_TOKEN_BUCKET: LazyLock<Script> =
-    LazyLock::new(|| Script::new(lua!("values", "conversion", "token_bucket", "take"), true));
+    LazyLock::new(|| Script::new(lua!("values", "token_bucket", "take"), true));
 
 static TAKE_FIXED_WINDOW: LazyLock<Script> =
     LazyLock::new(|| Script::new(lua!("values", "window", "fixed_window", "take"), true));
@@ -74,6 +73,18 @@ pub(crate) static CHANGES_POLL: LazyLock<Script> =
 pub(crate) static PLANS_READ: LazyLock<Script> =
     LazyLock::new(|| Script::new(lua!("plans_read"), false));
 
+/// The texts of scripts, for tests that run them without Redis.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShippedScript {
+    /// Takes from buckets alone.
+    TakeTokenBucket,
+    TakeAny,
+    Adjust,
+    Grant,
+    Concurrency,
+}
+
 /// KEYS and ARGV.
 pub(crate) type Input = (Vec<Key>, Vec<Value>);
 
@@ -86,6 +97,19 @@ pub(crate) struct Script {
     pub timed: bool,
     /// The time limits of the store that a run may take.
     time_limits: u32,
+}
+
+impl ShippedScript {
+    pub fn text(self) -> &'static str {
+        let script = match self {
+            Self::TakeTokenBucket => &TAKE_TOKEN_BUCKET,
+            Self::TakeAny => &TAKE_ANY,
+            Self::Adjust => &ADJUST,
+            Self::Grant => &GRANT,
+            Self::Concurrency => &CONCURRENCY,
+        };
+        script.text
+    }
 }
 
 /// The script that takes from keys of the algorithms in `quotas`.
@@ -145,29 +169,27 @@ impl Script {
         asking: bool,
         timeout: Duration,
     ) -> Result<Value, Error> {
-        match asking {
-            false if self.time_limits > 1 => {
-                let options = Options {
-                    timeout: Some(self.time_limit(timeout)),
-                    ..Options::default()
-                };
-                let words = words(self.sha1.clone(), keys, args);
-                // Not `evalsha`, which would take no notice of the options.
-                Box::pin(async move {
-                    client
-                        .with_options(&options)
-                        .custom(named("EVALSHA"), words)
-                        .await
-                })
-                .await
-            }
-            false => {
-                client
-                    .evalsha(self.sha1.clone(), keys, Value::Array(args))
-                    .await
-            }
-            true => Box::pin(ask(client, "EVALSHA", self.sha1.clone(), keys, args)).await,
+        if asking {
+            return Box::pin(ask(client, "EVALSHA", self.sha1.clone(), keys, args)).await;
         }
+        if self.time_limits > 1 {
+            let options = Options {
+                timeout: Some(self.time_limit(timeout)),
+                ..Options::default()
+            };
+            let words = words(self.sha1.clone(), keys, args);
+            // Not `evalsha`, which would take no notice of the options.
+            return Box::pin(async move {
+                client
+                    .with_options(&options)
+                    .custom(named("EVALSHA"), words)
+                    .await
+            })
+            .await;
+        }
+        client
+            .evalsha(self.sha1.clone(), keys, Value::Array(args))
+            .await
     }
 
     /// Runs it by its text, which also loads it.
@@ -177,9 +199,10 @@ impl Script {
         (keys, args): Input,
         asking: bool,
     ) -> Result<Value, Error> {
-        match asking {
-            false => client.eval(self.text, keys, Value::Array(args)).await,
-            true => Box::pin(ask(client, "EVAL", self.text.into(), keys, args)).await,
+        if asking {
+            Box::pin(ask(client, "EVAL", self.text.into(), keys, args)).await
+        } else {
+            client.eval(self.text, keys, Value::Array(args)).await
         }
     }
 }

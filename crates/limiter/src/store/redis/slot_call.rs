@@ -34,10 +34,16 @@ impl RedisStore {
         hash_slot: u16,
         units: u32,
     ) -> Result<SlotReply, CallError> {
-        let keys = || charges.iter().map(|charge| self.key(charge.key)).collect();
-        let input = |deadline| (keys(), self.take_args(charges, units, deadline));
         let script = script::take(charges.iter().map(|charge| charge.quota));
-        let reply: Value = self.topology.run(script, hash_slot, input).await?;
+        let reply: Value = self
+            .topology
+            .run(script, hash_slot, |deadline| {
+                (
+                    charges.iter().map(|charge| self.key(charge.key)).collect(),
+                    self.take_args(charges, units, deadline),
+                )
+            })
+            .await?;
         parse(&reply, charges.len()).ok_or(CallError::Store(StoreError::Protocol))
     }
 
@@ -64,7 +70,8 @@ fn parse(reply: &Value, buckets: usize) -> Option<SlotReply> {
     if rest.len() != 3 * buckets {
         return None;
     }
-    let (mut levels, mut foreign) = (Levels::new(), SmallVec::new());
+    let mut levels = Levels::new();
+    let mut foreign = SmallVec::new();
     for (place, integers) in rest.chunks_exact(3).enumerate() {
         if integers[0].as_i64() == Some(FOREIGN) {
             foreign.push(place);

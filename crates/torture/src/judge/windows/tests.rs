@@ -21,9 +21,9 @@ fn at(sent_us: u64, answered_us: u64) -> AdmittedRequest {
 #[test]
 fn a_quota_in_each_of_two_windows_is_kept_and_one_more_in_either_is_not() {
     let both = [at(98, 99), at(99, 99), at(100, 100), at(101, 101)];
-    assert_eq!(judge_fixed(&both, (2, 100), EXACT, &[]).over, 0);
+    assert_eq!(judge_fixed(&both, 2, 100, EXACT, &[]).over, 0);
     let three = [at(97, 98), at(98, 99), at(99, 99)];
-    let judgement = judge_fixed(&three, (2, 100), EXACT, &[]);
+    let judgement = judge_fixed(&three, 2, 100, EXACT, &[]);
     let worst = ExceededWindow {
         key: 0,
         from_us: 0,
@@ -37,13 +37,13 @@ fn a_quota_in_each_of_two_windows_is_kept_and_one_more_in_either_is_not() {
 #[test]
 fn windows_begin_by_the_clock_of_the_store() {
     let trace = [at(30, 30), at(40, 40), at(70, 70)];
-    assert_eq!(judge_fixed(&trace, (2, 100), EXACT, &[]).over, 1);
+    assert_eq!(judge_fixed(&trace, 2, 100, EXACT, &[]).over, 1);
     let ahead = ServerClock {
         least_us: 50,
         most_us: 50,
     };
     assert_eq!(
-        judge_fixed(&trace, (2, 100), ahead, &[]).over,
+        judge_fixed(&trace, 2, 100, ahead, &[]).over,
         0,
         "the third is in the next window"
     );
@@ -52,7 +52,7 @@ fn windows_begin_by_the_clock_of_the_store() {
         most_us: 40,
     };
     assert_eq!(
-        judge_fixed(&trace, (2, 100), vague, &[]).over,
+        judge_fixed(&trace, 2, 100, vague, &[]).over,
         0,
         "the third may be in the next window"
     );
@@ -61,10 +61,10 @@ fn windows_begin_by_the_clock_of_the_store() {
 #[test]
 fn a_stretch_as_long_as_the_window_may_have_more_and_a_shorter_one_may_not() {
     assert_eq!(
-        judge_sliding(&[at(0, 0), at(1, 1), at(100, 100)], (2, 100), &[]).over,
+        judge_sliding(&[at(0, 0), at(1, 1), at(100, 100)], 2, 100, &[]).over,
         0
     );
-    let judgement = judge_sliding(&[at(0, 0), at(1, 1), at(99, 99)], (2, 100), &[]);
+    let judgement = judge_sliding(&[at(0, 0), at(1, 1), at(99, 99)], 2, 100, &[]);
     assert_eq!(
         (judgement.over, judgement.worst.map(|worst| worst.from_us)),
         (1, Some(0))
@@ -81,11 +81,8 @@ fn a_concession_excuses_the_windows_that_overlap_it() {
             tokens: 1,
             repaid_us: u64::MAX,
         }];
-        let fixed = judge_fixed(&trace, (1, 100), EXACT, &concessions);
-        (
-            fixed.over,
-            judge_sliding(&trace, (1, 100), &concessions).over,
-        )
+        let fixed = judge_fixed(&trace, 1, 100, EXACT, &concessions);
+        (fixed.over, judge_sliding(&trace, 1, 100, &concessions).over)
     };
     assert_eq!(conceded(0, 300), (0, 0));
     assert_eq!(conceded(0, 50), (1, 1));
@@ -93,16 +90,19 @@ fn a_concession_excuses_the_windows_that_overlap_it() {
 
 /// By definition: every stretch from a question on.
 fn by_counting(admissions: &[AdmittedRequest], quota: u64, width_us: u64) -> u64 {
-    let of = |from: &AdmittedRequest| {
-        let within = admissions
-            .iter()
-            .filter(|one| one.sent_us >= from.sent_us && one.answered_us < from.sent_us + width_us);
-        within
-            .map(|one| one.cost)
-            .sum::<u64>()
-            .saturating_sub(quota)
-    };
-    admissions.iter().map(of).max().unwrap_or_default()
+    admissions
+        .iter()
+        .map(|from| {
+            let within = admissions.iter().filter(|one| {
+                one.sent_us >= from.sent_us && one.answered_us < from.sent_us + width_us
+            });
+            within
+                .map(|one| one.cost)
+                .sum::<u64>()
+                .saturating_sub(quota)
+        })
+        .max()
+        .unwrap_or_default()
 }
 
 proptest! {
@@ -116,6 +116,6 @@ proptest! {
             .into_iter()
             .map(|(sent_us, took, cost)| AdmittedRequest { key: 0, cost, sent_us, answered_us: sent_us + took })
             .collect();
-        prop_assert_eq!(judge_sliding(&trace, (quota, width_us), &[]).over, by_counting(&trace, quota, width_us));
+        prop_assert_eq!(judge_sliding(&trace, quota, width_us, &[]).over, by_counting(&trace, quota, width_us));
     }
 }

@@ -58,7 +58,8 @@ fn a_plan_is_used_then_read_again_meanwhile_then_waited_for() {
 
 #[test]
 fn a_plan_that_is_kept_for_a_moment_only_is_read_again_after_that_moment() {
-    let (cache, hold) = (cache(), Duration::from_millis(100));
+    let cache = cache();
+    let hold = Duration::from_millis(100);
     learn(&cache, "a", Some("7/s"), 1_000);
     let due = |now_us| cache.find(Key::from("a"), hold, now_us).1.is_some();
     assert_eq!(
@@ -153,13 +154,13 @@ fn one_hash_has_one_cache_as_long_as_someone_needs_it() {
 
 #[test]
 fn each_manner_of_counting_has_its_own_plans_of_a_hash() {
-    let (caches, zone) = (PlanCaches::default(), |name: &str| {
-        AlgorithmKind::FixedWindow {
-            zone: Some(name.into()),
-        }
-    });
+    let caches = PlanCaches::default();
+    let zone = |name: &str| AlgorithmKind::FixedWindow {
+        zone: Some(name.into()),
+    };
     let of = |algorithm| caches.of(&"plans".into(), algorithm);
-    let (bucket, berlin) = (of(AlgorithmKind::TokenBucket), of(zone("Europe/Berlin")));
+    let bucket = of(AlgorithmKind::TokenBucket);
+    let berlin = of(zone("Europe/Berlin"));
     for cache in [&bucket, &berlin] {
         learn(cache, "a", Some("7/h burst=9"), 0);
     }

@@ -80,13 +80,15 @@ impl Model {
         for (first, from) in self.requests.iter().enumerate() {
             for (last, to) in self.requests.iter().enumerate().skip(first) {
                 let inside = &self.requests[first..=last];
-                let cost = |request: &Request| {
-                    request
-                        .settled
-                        .map_or(self.charge.cost, |(_, actual)| actual)
-                };
                 let late = |request: &Request| request.settled.is_none_or(|(at, _)| at > to.at);
-                let sum: u64 = inside.iter().map(cost).sum();
+                let sum: u64 = inside
+                    .iter()
+                    .map(|request| {
+                        request
+                            .settled
+                            .map_or(self.charge.cost, |(_, actual)| actual)
+                    })
+                    .sum();
                 let in_flight = inside.iter().filter(|request| late(request)).count() as u64;
                 let bound = burst * SECOND
                     + rate * (to.at - from.at)
@@ -140,7 +142,8 @@ fn a_reservation_that_is_not_above_the_cost_wastes_nothing_and_admits_nothing_mo
         (20, 20, 30 * SECOND),
         (1, 50, 3 * SECOND),
     ] {
-        let (rate, burst) = (100, 200);
+        let rate = 100;
+        let burst = 200;
         let mut model = Model::new(shape(rate, burst), reserve);
         for _ in 0..60_000 {
             model.now += 1_000;
@@ -237,10 +240,8 @@ fn a_bucket_that_was_full_meanwhile_gets_nothing_back() {
 /// window ends.
 #[test]
 fn a_window_gets_all_back_while_it_lasts_and_owes_more_than_it_has() {
-    let (memory, window) = (
-        MemoryStore::new(10),
-        Window::sliding(100, 60 * SECOND).unwrap(),
-    );
+    let memory = MemoryStore::new(10);
+    let window = Window::sliding(100, 60 * SECOND).unwrap();
     let asks = [BucketCharge {
         quota: window.into(),
         ..charge(shape(1, 1), 60)

@@ -88,11 +88,9 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let (away, calls, changes) = (
-            AtomicBool::new(false),
-            AtomicUsize::new(0),
-            Mutex::default(),
-        );
+        let away = AtomicBool::new(false);
+        let calls = AtomicUsize::new(0);
+        let changes = Mutex::default();
         let store = Arc::new(Switched {
             memory: MemoryStore::new(10),
             away,
@@ -115,7 +113,8 @@ impl Bench {
     }
 
     fn settle(&self, decided_by: DecidedBy, actual: u64) -> SettlementResult {
-        let (taken_at_us, since_us) = (clock::monotonic_micros(), clock::monotonic_micros());
+        let taken_at_us = clock::monotonic_micros();
+        let since_us = clock::monotonic_micros();
         let reservation = Reservation {
             charge: charge(shape(1, 100), 10),
             on_outage: OnOutage::Local,
@@ -177,11 +176,6 @@ async fn charges_of_one_bucket_go_as_one_and_an_outage_starts_from_them() {
 #[tokio::test(start_paused = true)]
 async fn charges_and_refunds_weigh_more_while_shares_are_held_back() {
     let bench = Bench::new();
-    let tokens = |change: &Change| match *change {
-        Change::Charge { charge, .. } | Change::Refund { charge, .. } => {
-            charge / shape(1, 100).emission()
-        }
-    };
     bench.node.share.set(Share::new(4, 0), vec![1]);
     // Reservations by now may have been charged before the shares were held back.
     assert_eq!(bench.settle(DecidedBy::Redis, 4), SettlementResult::Less);
@@ -199,7 +193,11 @@ async fn charges_and_refunds_weigh_more_while_shares_are_held_back() {
             .changes
             .lock()
             .iter()
-            .map(tokens)
+            .map(|change| match *change {
+                Change::Charge { charge, .. } | Change::Refund { charge, .. } => {
+                    charge / shape(1, 100).emission()
+                }
+            })
             .collect::<Vec<_>>(),
         [6, 40, 8, 3, 6]
     );
@@ -356,7 +354,8 @@ async fn tokens_spent_from_a_lease_are_settled_like_others() {
 #[test]
 fn a_limit_that_lets_all_pass_while_the_store_is_away_has_nothing_to_settle() {
     let bench = Bench::new();
-    let (charge, on_outage) = (charge(shape(1, 100), 10), OnOutage::Allow);
+    let charge = charge(shape(1, 100), 10);
+    let on_outage = OnOutage::Allow;
     let source = DecisionSource {
         decided_by: DecidedBy::Local,
         taken_at_us: 0,

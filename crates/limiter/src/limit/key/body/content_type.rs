@@ -16,13 +16,12 @@ impl BodyFormat {
     /// The format that the fields of a request tell. `None`: the body is of another type, in
     /// another character set than UTF-8, or compressed.
     pub fn of(headers: &HeaderMap) -> Option<Self> {
-        let is_plain = |coding: &http::HeaderValue| {
+        if !headers.get_all(CONTENT_ENCODING).iter().all(|coding| {
             coding
                 .as_bytes()
                 .trim_ascii()
                 .eq_ignore_ascii_case(b"identity")
-        };
-        if !headers.get_all(CONTENT_ENCODING).iter().all(is_plain) {
+        }) {
             return None;
         }
         let mut types = headers.get_all(CONTENT_TYPE).iter();

@@ -39,7 +39,8 @@ fn found<'a>(content: &'a [u8], members: &[Arc<str>]) -> Option<Vec<FoundField<'
     if !is_text || content.contains(&0) {
         return None;
     }
-    let (wanted, charset) = (wanted(members), WantedName::new(CHARSET));
+    let wanted = wanted(members);
+    let charset = WantedName::new(CHARSET);
     let mut found = vec![FoundField::Absent; members.len()];
     for Field {
         name,
@@ -153,13 +154,10 @@ fn decoded(text: &[u8]) -> Option<Cow<'_, str>> {
     if !text.iter().any(|byte| matches!(byte, b'+' | b'%')) {
         return str::from_utf8(text).ok().map(Cow::Borrowed);
     }
-    let digits = |rest: &[u8]| {
-        rest.get(..2)
-            .is_some_and(|pair| pair.iter().all(u8::is_ascii_hexdigit))
-    };
-    let is_sound = |(at, byte): (usize, &u8)| *byte != b'%' || digits(&text[at + 1..]);
-    if !text.iter().enumerate().all(is_sound) {
-        return None;
+    for (at, byte) in text.iter().enumerate() {
+        if *byte == b'%' && !text.get(at + 1..at + 3)?.iter().all(u8::is_ascii_hexdigit) {
+            return None;
+        }
     }
     let spaced: Vec<u8> = text
         .iter()

@@ -87,7 +87,8 @@ impl<'de> Visitor<'de> for Walk<'_> {
             None => ("", None),
         };
         let wanted = self.path.map(|_| WantedName::new(name));
-        let (mut found, mut seen) = (None, 0_usize);
+        let mut found = None;
+        let mut seen = 0_usize;
         while let Some(MemberName(member)) = object.next_key()? {
             match wanted.as_ref().map_or(NameLikeness::Other, |wanted| {
                 wanted.compare(&ReadName::new(&member))

@@ -68,27 +68,27 @@ impl BodyValues {
                 .map(|member| json::value(content, member))
                 .collect(),
         };
-        let is_found = |values: &[Option<String>]| values.iter().any(Option::is_some);
-        if format == BodyFormat::Json && is_found(&values) {
+        if format == BodyFormat::Json && values.iter().any(Option::is_some) {
             remove(&mut values, &form::hidden_in_json(content, members));
         }
-        if let Some(query) = uri.query().filter(|_| is_found(&values)) {
-            let top = |member| {
-                if format == BodyFormat::Json {
-                    json::top_level(member)
-                } else {
-                    member
-                }
-            };
-            remove(
-                &mut values,
-                &form::in_query(query.as_bytes(), members.iter().map(|member| top(member))),
-            );
+        if let Some(query) = uri.query()
+            && values.iter().any(Option::is_some)
+        {
+            let names = members.iter().map(|member| match format {
+                BodyFormat::Json => json::top_level(member),
+                BodyFormat::Form => member,
+            });
+            remove(&mut values, &form::in_query(query.as_bytes(), names));
         }
-        let usual = |(member, value): (&Arc<str>, Option<String>)| {
-            Some((member.clone(), value::usual(&value?)?.into_owned()))
-        };
-        Self(members.iter().zip(values).filter_map(usual).collect())
+        Self(
+            members
+                .iter()
+                .zip(values)
+                .filter_map(|(member, value)| {
+                    Some((member.clone(), value::usual(&value?)?.into_owned()))
+                })
+                .collect(),
+        )
     }
 
     /// Adds a value that was described and not read.
@@ -119,9 +119,10 @@ impl BodyMember {
     /// Its value, in its one spelling.
     pub(super) fn of<'a>(&self, values: &'a BodyValues) -> Option<Cow<'a, [u8]>> {
         let value = values.get(&self.name)?;
-        Some(match self.ignore_case {
-            true => value::without_case(value).into_bytes().into(),
-            false => value.as_bytes().into(),
+        Some(if self.ignore_case {
+            value::without_case(value).into_bytes().into()
+        } else {
+            value.as_bytes().into()
         })
     }
 }

@@ -41,11 +41,10 @@ pub enum NameLikeness {
 
 impl<'a> WantedName<'a> {
     pub fn new(exact: &'a str) -> Self {
-        let one = |c| if c == NESTING { SEPARATOR } else { c };
         Self {
             exact,
             folded: folded(bare(exact).trim_end_matches(is_bracket))
-                .map(one)
+                .map(|c| if c == NESTING { SEPARATOR } else { c })
                 .collect(),
         }
     }
@@ -65,13 +64,13 @@ impl<'a> WantedName<'a> {
     fn begins(&self, name: &str) -> bool {
         // Compared as they come: a body may have thousands of names.
         let mut found = folded(name);
-        let is_same = |(wanted, found): (char, Option<char>)| {
-            found == Some(wanted) || (wanted == SEPARATOR && found == Some(NESTING))
-        };
-        self.folded
-            .chars()
-            .all(|wanted| is_same((wanted, found.next())))
-            && matches!(found.next(), None | Some(NESTING))
+        for wanted in self.folded.chars() {
+            let found = found.next();
+            if found != Some(wanted) && (wanted != SEPARATOR || found != Some(NESTING)) {
+                return false;
+            }
+        }
+        matches!(found.next(), None | Some(NESTING))
     }
 }
 
@@ -92,29 +91,31 @@ fn is_nesting(c: char) -> bool {
 /// The name without what readers drop: white space around it, brackets at its beginning, and all
 /// from a NUL on.
 fn bare(name: &str) -> &str {
-    let is_space = |c: char| c.is_whitespace() || c == '\u{feff}';
     let name = name.split_once('\0').map_or(name, |(name, _)| name);
     name.trim_end_matches(is_space)
         .trim_start_matches(|c| is_space(c) || is_bracket(c))
+}
+
+fn is_space(c: char) -> bool {
+    c.is_whitespace() || c == '\u{feff}'
 }
 
 /// The name as the most lenient readers have it. PHP takes dots, spaces, and brackets that are not
 /// closed for underscores; Go and .NET ignore the case.
 fn folded(name: &str) -> impl Iterator<Item = char> {
     let mut behind_separator = false;
-    let one = move |c: char| {
-        let separator = match c {
-            '_' | ' ' => Some(SEPARATOR),
-            c if is_nesting(c) => Some(NESTING),
-            _ => None,
-        };
-        let is_repeated = separator.is_some() && behind_separator;
-        behind_separator = separator.is_some();
-        (!is_repeated).then_some(separator.unwrap_or(c))
-    };
     // By upper case first: the long s and the sign of the Kelvin become letters of ASCII.
     name.chars()
-        .filter_map(one)
+        .filter_map(move |c| {
+            let separator = match c {
+                '_' | ' ' => Some(SEPARATOR),
+                c if is_nesting(c) => Some(NESTING),
+                _ => None,
+            };
+            let is_repeated = separator.is_some() && behind_separator;
+            behind_separator = separator.is_some();
+            (!is_repeated).then_some(separator.unwrap_or(c))
+        })
         .flat_map(char::to_uppercase)
         .flat_map(char::to_lowercase)
 }

@@ -13,7 +13,9 @@ const FILL_US: u64 = 6 * SECOND;
 const ROUNDING_US: u64 = 100;
 
 fn requests(count: u64) -> BucketCharge {
-    let nonzero = |n| NonZeroU64::new(n).unwrap();
+    fn nonzero(number: u64) -> NonZeroU64 {
+        NonZeroU64::new(number).unwrap()
+    }
     let shape = TokenBucket::new(nonzero(10 * COST), nonzero(SECOND), nonzero(60 * COST)).unwrap();
     BucketCharge {
         key: Key::from("k"),
@@ -100,25 +102,29 @@ struct LocalNode {
 
 impl PartitionedFleet {
     fn new(backs_us: &[u64], used: u32) -> Self {
-        let (truth, shared, nodes) = (MemoryStore::new(10), MemoryStore::new(10), backs_us.len());
+        let truth = MemoryStore::new(10);
+        let shared = MemoryStore::new(10);
+        let nodes = backs_us.len();
         truth.take_at(&[requests(1)], used, 0, Share::WHOLE);
         let level = shared.take_at(&[requests(1)], used, 0, Share::WHOLE).levels[0];
-        let local = |back_us: &u64| {
-            let memory = MemoryStore::new(10);
-            memory.observe(&requests(1), &level, 0);
-            LocalNode {
-                memory,
-                debts: Debts::new(),
-                back_us: *back_us,
-                settled: *back_us == 0,
-            }
-        };
         let store = SharedBucket {
             memory: shared,
             nodes: nodes as u64,
             full_at_us: None,
         };
-        let locals = backs_us.iter().map(local).collect();
+        let locals = backs_us
+            .iter()
+            .map(|back_us| {
+                let memory = MemoryStore::new(10);
+                memory.observe(&requests(1), &level, 0);
+                LocalNode {
+                    memory,
+                    debts: Debts::new(),
+                    back_us: *back_us,
+                    settled: *back_us == 0,
+                }
+            })
+            .collect();
         Self {
             store,
             truth,

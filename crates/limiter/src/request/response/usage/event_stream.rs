@@ -101,7 +101,9 @@ mod tests {
     /// The data of each event that has ended, however the stream is cut.
     fn events(stream: &str) -> Vec<String> {
         let split = |length: usize| {
-            let (mut reader, mut all, mut data) = (EventStream::default(), Vec::new(), Vec::new());
+            let mut reader = EventStream::default();
+            let mut all = Vec::new();
+            let mut data = Vec::new();
             for piece in stream.as_bytes().chunks(length) {
                 reader.feed(piece, |part| match part {
                     StreamPart::Data(bytes) => data.extend_from_slice(bytes),

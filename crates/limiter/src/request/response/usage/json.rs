@@ -344,7 +344,8 @@ impl Scanner {
     }
 
     fn compare(&mut self, letters: &[u8]) {
-        let (at, end) = (self.name.at, self.name.at.saturating_add(letters.len()));
+        let at = self.name.at;
+        let end = self.name.at.saturating_add(letters.len());
         let goes_on = self.name.same
             && self.name.high.is_none()
             && self.wanted_name().get(at..end) == Some(letters);

@@ -324,7 +324,9 @@ mod tests {
 
     #[test]
     fn a_sum_is_told_once_all_of_its_terms_are() {
-        let path = |text: &str| JsonPath::parse(text).unwrap();
+        fn path(text: &str) -> JsonPath {
+            JsonPath::parse(text).unwrap()
+        }
         let output = JsonTerm {
             first_of: vec![path("usage.out"), path("message.usage.out")],
             weight: nonzero(4),

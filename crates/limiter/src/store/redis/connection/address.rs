@@ -56,9 +56,10 @@ pub struct Host {
 /// Written like in a URL.
 impl std::fmt::Display for Host {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.name.contains(':') {
-            true => write!(f, "[{}]:{}", self.name, self.port),
-            false => write!(f, "{}:{}", self.name, self.port),
+        if self.name.contains(':') {
+            write!(f, "[{}]:{}", self.name, self.port)
+        } else {
+            write!(f, "{}:{}", self.name, self.port)
         }
     }
 }
@@ -131,9 +132,8 @@ impl Login {
     fn parse(text: &str) -> Option<Self> {
         // A name alone would be no login at all.
         let (username, password) = text.split_once(':')?;
-        let given =
-            |text: &str| Some(decoded(text)?).map(|text| (!text.is_empty()).then_some(text));
-        let (username, password) = (given(username)?, given(password)?);
+        let username = Some(decoded(username)?).filter(|username| !username.is_empty());
+        let password = Some(decoded(password)?).filter(|password| !password.is_empty());
         (password.is_some() || username.is_none()).then_some(Self { username, password })
     }
 }
@@ -155,12 +155,15 @@ impl Host {
             }
             None => text.split_at(text.find(':').unwrap_or(text.len())),
         };
-        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte);
         let port = match port.strip_prefix(':') {
             Some(port) => port.parse().ok().filter(|port| *port > 0)?,
             None => port.is_empty().then_some(default_port)?,
         };
-        (!name.is_empty() && name.bytes().all(is_allowed)).then(|| Self {
+        (!name.is_empty()
+            && name
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte)))
+        .then(|| Self {
             name: name.into(),
             port,
         })

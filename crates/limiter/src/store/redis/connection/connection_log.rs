@@ -86,7 +86,8 @@ impl FirstConnection {
 /// Logs in the current runtime until the client is gone. `first_connection`: for a server that has
 /// buckets.
 pub(crate) fn start(client: &Client, label: String, first_connection: Option<FirstConnection>) {
-    let (mut errors, mut connects) = (client.error_rx(), client.reconnect_rx());
+    let mut errors = client.error_rx();
+    let mut connects = client.reconnect_rx();
     tokio::spawn(async move {
         let mut last = None;
         loop {
@@ -121,32 +122,33 @@ pub(crate) fn start(client: &Client, label: String, first_connection: Option<Fir
 
 fn reason(error: &Error) -> String {
     let details = error.details();
-    let meaning = |known: &[(&str, &'static str)]| {
-        known
-            .iter()
-            .find(|(name, _)| details.contains(name))
-            .map(|(_, meaning)| *meaning)
-    };
-    let known = || meaning(&UNTRUSTED).or_else(|| meaning(&FAILURES));
-    let operating_system = || {
-        quoted(details).map_or_else(
-            || "the connection failed".to_owned(),
-            |text| format!("it fails: {text}"),
-        )
-    };
-    let plain = |text: &str| text.to_owned();
+    let known = meaning(&UNTRUSTED, details).or_else(|| meaning(&FAILURES, details));
     match error.kind() {
-        ErrorKind::Timeout => plain(TIMED_OUT),
+        ErrorKind::Timeout => TIMED_OUT.to_owned(),
         ErrorKind::Protocol | ErrorKind::Parse => {
-            plain("what answers there does not speak Redis's protocol")
+            "what answers there does not speak Redis's protocol".to_owned()
         }
         ErrorKind::IO | ErrorKind::Canceled | ErrorKind::Routing => {
-            known().map_or_else(operating_system, plain)
+            connection_failure(known, details)
         }
-        kind if tls::is_tls_failure(kind) => known().map_or_else(operating_system, plain),
-        ErrorKind::Sentinel => plain(known().unwrap_or("no sentinel names its primary")),
+        kind if tls::is_tls_failure(kind) => connection_failure(known, details),
+        ErrorKind::Sentinel => known.unwrap_or("no sentinel names its primary").to_owned(),
         // Redis's own message.
-        _ => plain(details),
+        _ => details.to_owned(),
+    }
+}
+
+/// The meaning of an error whose details have one of these names.
+fn meaning(meanings: &[(&str, &'static str)], details: &str) -> Option<&'static str> {
+    let (_, meaning) = meanings.iter().find(|(name, _)| details.contains(name))?;
+    Some(meaning)
+}
+
+fn connection_failure(known: Option<&str>, details: &str) -> String {
+    match (known, quoted(details)) {
+        (Some(known), _) => known.to_owned(),
+        (None, Some(text)) => format!("it fails: {text}"),
+        (None, None) => "the connection failed".to_owned(),
     }
 }
 

@@ -154,7 +154,8 @@ impl Connector {
         let ServerLocation::Sentinel { login, .. } = &self.location else {
             return Err(ConnectError::Client);
         };
-        let (username, password) = (login.username.clone(), login.password.clone());
+        let username = login.username.clone();
+        let password = login.password.clone();
         let config = Config {
             username,
             password,
@@ -219,9 +220,10 @@ impl Connector {
 /// A server as the client library wants it: it resolves `host:port`, and verifies certificates by
 /// the bare name.
 fn server(host: &Host) -> Server {
-    let mut server = match host.name.contains(':') {
-        true => Server::new(format!("[{}]", host.name), host.port),
-        false => Server::new(&*host.name, host.port),
+    let mut server = if host.name.contains(':') {
+        Server::new(format!("[{}]", host.name), host.port)
+    } else {
+        Server::new(&*host.name, host.port)
     };
     tls::verify_as(&mut server, &host.name);
     server

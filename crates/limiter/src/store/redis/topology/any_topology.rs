@@ -35,22 +35,18 @@ impl Topology {
         events: ConnectionEvents,
     ) -> Result<Self, ConnectError> {
         let connector = Connector::new(spec, limits, events)?;
-        let connect = |connector: &Connector| {
-            connector
-                .connect()
-                .map(|client| Arc::new(Server::new(client, limits.timeout)))
-        };
         match connector.location {
             ServerLocation::Cluster(_) => Cluster::start(connector).map(Self::Cluster),
             ServerLocation::Server(_) | ServerLocation::Socket(_) => {
-                connect(&connector).map(Self::Single)
+                let server = Server::new(connector.connect()?, limits.timeout);
+                Ok(Self::Single(Arc::new(server)))
             }
             ServerLocation::Sentinel {
                 ref sentinels,
                 ref service,
                 ..
             } => {
-                let primary = connect(&connector)?;
+                let primary = Arc::new(Server::new(connector.connect()?, limits.timeout));
                 let watcher =
                     SentinelWatcher::start(&connector, sentinels, service, primary.clone())?;
                 Ok(Self::Sentinel(primary, watcher))

@@ -101,11 +101,13 @@ impl Cluster {
         slot: u16,
         input: impl Fn(i64) -> Input,
     ) -> Result<Value, CallError> {
-        let refused = |_| CallError::Store(StoreError::Io);
         let mut host = self.servers.owner(slot);
         let mut asking = false;
         for _ in 0..=HOPS {
-            let server = self.servers.server(&host).map_err(refused)?;
+            let server = self
+                .servers
+                .server(&host)
+                .map_err(|_| CallError::Store(StoreError::Io))?;
             let error = match server.run(script, &input, asking).await {
                 Ok(reply) => return Ok(reply),
                 Err(error) => error,
@@ -228,13 +230,12 @@ impl ClusterServers {
                     owners.fill(Some(host.clone()));
                 }
             }
-            let stays = |host: &Host| {
-                self.seeds.contains(host) || ranges.iter().any(|(_, _, known)| known == host)
-            };
             let gone: Vec<_> = map
                 .connected
                 .keys()
-                .filter(|host| !stays(host))
+                .filter(|host| {
+                    !self.seeds.contains(host) && ranges.iter().all(|(_, _, known)| known != *host)
+                })
                 .cloned()
                 .collect();
             gone.iter()
@@ -254,11 +255,12 @@ impl Redirect {
     /// not know it.
     fn read(error: &Error, sender: &Host) -> Option<Self> {
         let mut words = error.details().split_ascii_whitespace();
-        let (code, _slot, address) = (words.next()?, words.next(), words.next());
-        let to = || address_of(address?, sender);
+        let code = words.next()?;
+        let _slot = words.next();
+        let address = words.next();
         match code {
-            "MOVED" => to().map(Self::Moved),
-            "ASK" => to().map(Self::Ask),
+            "MOVED" => address_of(address?, sender).map(Self::Moved),
+            "ASK" => address_of(address?, sender).map(Self::Ask),
             "TRYAGAIN" => Some(Self::TryAgain),
             _ => None,
         }
@@ -290,17 +292,17 @@ fn range_of(range: &Value, sender: &Host) -> Option<(usize, usize, Host)> {
     let [name, port, ..] = primary.as_slice() else {
         return None;
     };
-    let slot = |value: &Value| {
-        usize::try_from(value.as_u64()?)
-            .ok()
-            .filter(|slot| *slot < HASH_SLOTS)
-    };
     let port = u16::try_from(port.as_u64()?).ok()?;
     let name = name
         .as_string()
         .filter(|name| !name.is_empty() && name != "?");
     let name = name.map_or_else(|| sender.name.clone(), Into::into);
-    Some((slot(first)?, slot(last)?, Host { name, port }))
+    Some((slot_of(first)?, slot_of(last)?, Host { name, port }))
+}
+
+fn slot_of(value: &Value) -> Option<usize> {
+    let slot = usize::try_from(value.as_u64()?).ok()?;
+    (slot < HASH_SLOTS).then_some(slot)
 }
 
 /// Reads `host:port` of a redirection. The port is behind the last colon; IPv6 comes without
@@ -334,9 +336,9 @@ mod tests {
 
     #[test]
     fn redirections_name_the_server_to_ask() {
-        let read = |text: &'static str| {
+        fn read(text: &'static str) -> Option<Redirect> {
             Redirect::read(&Error::new(ErrorKind::Cluster, text), &host("h", 1))
-        };
+        }
         assert_eq!(
             read("MOVED 3999 10.0.0.1:6381"),
             Some(Redirect::Moved(host("10.0.0.1", 6381)))

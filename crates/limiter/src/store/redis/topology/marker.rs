@@ -122,13 +122,11 @@ mod tests {
 
     #[test]
     fn a_number_is_kept_until_the_marker_has_forgotten_it() {
-        let (answered, marker) = (
-            AnsweredBatches::default(),
-            MarkerPlace {
-                node: 1,
-                hash_slot: 7,
-            },
-        );
+        let answered = AnsweredBatches::default();
+        let marker = MarkerPlace {
+            node: 1,
+            hash_slot: 7,
+        };
         (1..=70).for_each(|number| answered.answer(marker, number));
         let forget = answered.at(marker, 71);
         assert_eq!(

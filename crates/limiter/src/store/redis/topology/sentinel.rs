@@ -38,8 +38,10 @@ impl SentinelWatcher {
         service: &str,
         server: Arc<Server>,
     ) -> Result<Self, ConnectError> {
-        let connect = |host| connector.connect_sentinel(host);
-        let sentinels: Arc<[Client]> = sentinels.iter().map(connect).collect::<Result<_, _>>()?;
+        let sentinels: Arc<[Client]> = sentinels
+            .iter()
+            .map(|host| connector.connect_sentinel(host))
+            .collect::<Result<_, _>>()?;
         let task =
             tokio::spawn(watch(sentinels.clone(), service.to_owned(), server)).abort_handle();
         Ok(Self { sentinels, task })

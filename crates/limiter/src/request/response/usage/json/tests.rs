@@ -179,7 +179,8 @@ fn expected(value: &Value) -> ScanResult {
 }
 
 fn cut<'t>(text: &'t [u8], lengths: &[usize]) -> Vec<&'t [u8]> {
-    let (mut rest, mut pieces) = (text, Vec::new());
+    let mut rest = text;
+    let mut pieces = Vec::new();
     for length in lengths.iter().cycle() {
         if rest.is_empty() {
             break;

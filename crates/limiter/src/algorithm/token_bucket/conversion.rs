@@ -12,7 +12,7 @@
 //! have taken, or that the new rate takes for it, whichever is shorter. It may be more than the new
 //! burst: forgetting that would refill the larger bucket of nodes with the old limit as often as
 //! both ask. A faster limit that cannot count so many tokens leaves them to the slower one.
-//! `lua/conversion.lua` does the same.
+//! `lua/token_bucket.lua` does the same.
 
 use crate::algorithm::token_bucket;
 use crate::algorithm::token_bucket::{ChargeOutcome, MAX_TICKS, TickRate, TokenBucket};
@@ -40,17 +40,11 @@ pub struct ConvertedBacklog {
 impl Backlog {
     /// `ticks` of `bucket`, at most [`MAX_TICKS`].
     #[inline]
-    pub fn of(bucket: TokenBucket, ticks: u64) -> Self {
+    pub fn new(bucket: TokenBucket, ticks: u64) -> Self {
         Self {
             ticks: ticks.min(MAX_TICKS),
             tick_rate: bucket.tick_rate(),
         }
-    }
-
-    /// Whole tokens that are missing, rounded up.
-    #[inline]
-    pub fn tokens(self) -> u64 {
-        self.tick_rate.tokens(self.ticks)
     }
 
     /// This backlog as `bucket` reads it.
@@ -164,7 +158,9 @@ mod tests {
     const SECOND: u64 = 1_000_000;
 
     fn bucket(tokens: u64, period_us: u64, burst: u64) -> TokenBucket {
-        let nonzero = |n| NonZeroU64::new(n).unwrap();
+        fn nonzero(number: u64) -> NonZeroU64 {
+            NonZeroU64::new(number).unwrap()
+        }
         TokenBucket::new(nonzero(tokens), nonzero(period_us), nonzero(burst)).unwrap()
     }
 
@@ -177,7 +173,8 @@ mod tests {
 
     #[test]
     fn a_backlog_of_a_faster_limit_flows_off_at_its_rate() {
-        let (old, new) = (bucket(1_000, SECOND, 1_000), bucket(10, 3_600 * SECOND, 10));
+        let old = bucket(1_000, SECOND, 1_000);
+        let new = bucket(10, 3_600 * SECOND, 10);
         let converted = consumed(1_000, old).convert_to(new);
         assert_eq!(
             (converted.stored, converted.changed, converted.is_own()),
@@ -197,7 +194,8 @@ mod tests {
 
     #[test]
     fn a_faster_limit_stores_the_backlog_at_its_own_rate() {
-        let (old, new) = (bucket(10, 3_600 * SECOND, 100), bucket(20, SECOND, 10));
+        let old = bucket(10, 3_600 * SECOND, 100);
+        let new = bucket(20, SECOND, 10);
         let converted = consumed(100, old).convert_to(new);
         assert_eq!(
             (converted.stored, converted.changed, converted.is_own()),
@@ -211,7 +209,8 @@ mod tests {
 
     #[test]
     fn a_grant_stores_the_bucket_by_its_own_limit() {
-        let (old, new) = (bucket(1_000, SECOND, 1_000), bucket(10, 3_600 * SECOND, 10));
+        let old = bucket(1_000, SECOND, 1_000);
+        let new = bucket(10, 3_600 * SECOND, 10);
         let converted = consumed(4, old).convert_to(new);
         let granted = converted.charge(new, 2, 2, 5);
         assert_eq!((granted.backlog, granted.remaining), (new.charge(8), 2));
@@ -220,10 +219,11 @@ mod tests {
 
     #[test]
     fn a_debt_is_stored_by_the_faster_limit_and_counts_whole() {
-        let (fast, slow) = (bucket(1_000, SECOND, 1_000), bucket(10, 3_600 * SECOND, 10));
-        let charged = |stored: Backlog, by: TokenBucket, tokens| {
+        let fast = bucket(1_000, SECOND, 1_000);
+        let slow = bucket(10, 3_600 * SECOND, 10);
+        fn charged(stored: Backlog, by: TokenBucket, tokens: u64) -> Backlog {
             stored.convert_to(by).charge_debt(by.charge(tokens), 0)
-        };
+        }
         assert_eq!(charged(consumed(900, fast), slow, 3), consumed(903, fast));
         assert_eq!(charged(consumed(5, slow), fast, 3), consumed(8, fast));
         assert_eq!(
@@ -235,10 +235,8 @@ mod tests {
 
     #[test]
     fn a_backlog_that_a_faster_limit_cannot_count_stays_with_the_slower_one() {
-        let (old, new) = (
-            bucket(1, 86_400 * SECOND, 366),
-            bucket(997, 997 * 80_000 * SECOND + 1, 1),
-        );
+        let old = bucket(1, 86_400 * SECOND, 366);
+        let new = bucket(997, 997 * 80_000 * SECOND + 1, 1);
         assert!(new.tick_rate().is_faster_than(old.tick_rate()));
         let converted = consumed(366, old).convert_to(new);
         assert_eq!(
