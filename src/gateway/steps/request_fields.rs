@@ -7,8 +7,8 @@ use http::HeaderName;
 use crate::gateway::answer::rendered::RenderedFields;
 use crate::gateway::client_fields;
 use crate::gateway::exchange::Exchange;
-use crate::identity::method::CredentialPlace;
 use crate::identity::credential::remove_all;
+use crate::identity::method::CredentialPlace;
 use crate::proxy::message::headers;
 use crate::route::fields::FieldChanges;
 

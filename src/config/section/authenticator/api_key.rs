@@ -13,9 +13,8 @@ use crate::config::section::authenticator::credential_field::field;
 use crate::config::section::limit::key::CookieName;
 use crate::config::yaml::decode::{Located, only_one};
 use crate::config::yaml::record::record;
+use crate::identity::api_key::spec::{ApiKeySource, ApiKeySpec, StoredKeySpec};
 use crate::identity::method::CredentialPlace;
-use crate::identity::spec::{ApiKeySource, ApiKeySpec};
-use crate::identity::api_key::spec::StoredKeySpec;
 
 record! {
     /// API keys. Exactly one of header, query and cookie, and one of keys, redis and policies.
