@@ -9,7 +9,7 @@ use crate::route::template::Template;
 
 /// Changes of header fields with the values of one request.
 pub struct RenderedFields {
-    /// Also those that are set, before they are.
+    /// The fields that are removed. Fields that are set are removed first.
     remove: Vec<HeaderName>,
     append: Vec<(HeaderName, HeaderValue)>,
 }
@@ -18,21 +18,19 @@ impl RenderedFields {
     /// The `changes`, of which `render` fills in the templates. A value that is empty, or that no
     /// field can have, is left out.
     pub fn new(changes: &FieldChanges, render: impl Fn(&Template) -> String) -> Self {
-        let set = changes.set.iter().map(|(name, _)| name);
-        let rendered = changes
-            .set
-            .iter()
-            .chain(&changes.add)
-            .filter_map(|(name, template)| {
-                let value = HeaderValue::try_from(render(template))
-                    .ok()
-                    .filter(|value| !value.is_empty())?;
-                Some((name.clone(), value))
-            });
-        Self {
-            remove: changes.remove.iter().chain(set).cloned().collect(),
-            append: rendered.collect(),
+        let mut remove = changes.remove.clone();
+        let mut append = Vec::with_capacity(changes.set.len() + changes.add.len());
+        for (name, _) in &changes.set {
+            remove.push(name.clone());
         }
+        for (name, template) in changes.set.iter().chain(&changes.add) {
+            if let Ok(value) = HeaderValue::try_from(render(template))
+                && !value.is_empty()
+            {
+                append.push((name.clone(), value));
+            }
+        }
+        Self { remove, append }
     }
 
     /// Like [`RenderedFields::apply`], for a request: its client has no other way to say what is

@@ -32,7 +32,9 @@ impl BodyBound {
         if size.lower() > self.0 {
             return Err(Failure::BodyTooLarge);
         }
-        if size.upper().is_some_and(|upper| upper <= self.0) {
+        if let Some(upper) = size.upper()
+            && upper <= self.0
+        {
             return Ok(());
         }
         let body = std::mem::replace(request.body_mut(), Body::empty());

@@ -51,14 +51,14 @@ impl Authentication {
             // The request belongs elsewhere, or cannot be read: nobody is to send a credential for
             // it.
             let failure = failure.clone();
-            return self.refuse(exchange, failure);
+            return self.refuse(exchange, failure).map(Some);
         }
         match self.authenticators.check(source(exchange)) {
             RouteFinding::Decided(Ok(client)) => {
                 self.admit(exchange, client);
                 Ok(None)
             }
-            RouteFinding::Decided(Err(failure)) => self.refuse(exchange, failure),
+            RouteFinding::Decided(Err(failure)) => self.refuse(exchange, failure).map(Some),
             RouteFinding::Waits(pending) => Ok(Some(Box::pin(self.wait(exchange, pending)))),
         }
     }
@@ -71,23 +71,21 @@ impl Authentication {
     ) -> Result<(), Failure> {
         let result = pending.wait.await;
         match self.authenticators.conclude(pending.place, result) {
-            Ok(client) => self.admit(exchange, client),
-            Err(failure) => {
-                if let Some(charging) = self.refuse(exchange, failure)? {
-                    charging.await?;
-                }
+            Ok(client) => {
+                self.admit(exchange, client);
+                Ok(())
             }
+            Err(failure) => self.refuse(exchange, failure)?.await,
         }
-        Ok(())
     }
 
-    /// Refuses the request with `failure`, or as the limits say that count it. A request that nobody
-    /// could be asked about is free.
+    /// Refuses the request with `failure`, or as the limits say that count it: the future always
+    /// ends in an error. A request that nobody could be asked about is free.
     fn refuse<'a>(
         &'a self,
         exchange: &'a mut Exchange<'_>,
         failure: Failure,
-    ) -> Result<Option<Waiting<'a>>, Failure> {
+    ) -> Result<Waiting<'a>, Failure> {
         let is_free = matches!(
             failure,
             Failure::AuthenticationUnavailable {
@@ -95,11 +93,13 @@ impl Authentication {
                 ..
             }
         );
-        let Some(limits) = self.limits.as_ref().filter(|_| !is_free) else {
-            return Err(failure);
-        };
-        let charging = limits.layer(Refusal(failure)).call(exchange);
-        Ok(Some(Box::pin(async move { charging.await.map(drop) })))
+        if let Some(limits) = &self.limits
+            && !is_free
+        {
+            let charging = limits.layer(Refusal(failure.clone())).call(exchange);
+            return Ok(Box::pin(async move { charging.await.and(Err(failure)) }));
+        }
+        Err(failure)
     }
 
     /// Takes note of who the client is, and sets the fields that only an authenticator sets.

@@ -18,12 +18,11 @@ use crate::grpc::{self, CallDeadline};
 use crate::http::deadline::LONGEST_WAIT;
 
 /// The deadlines of all that happens to a request.
-#[derive(Clone, Copy, Default)]
 pub struct Deadlines {
     /// The deadline that a call of gRPC has set itself.
-    pub call: Option<CallDeadline>,
+    call: Option<CallDeadline>,
     /// The end of the time that the route gives a request as a whole.
-    pub whole: Option<Instant>,
+    whole: Option<Instant>,
 }
 
 /// A body of an answer that fails at a deadline.
