@@ -104,7 +104,10 @@ pub fn build(
 
 fn check_addresses(raws: &[RawListener], report: &mut Report) {
     let mut lines = HashMap::new();
-    for Located { location, value } in raws.iter().filter_map(|raw| raw.address.valid()) {
+    for raw in raws {
+        let Setting::Valid(Located { location, value }) = &raw.address else {
+            continue;
+        };
         // Each port 0 becomes a port of its own.
         if value.tcp().is_some_and(|address| address.port() == 0) {
             continue;
@@ -159,7 +162,7 @@ fn listener(
                     problem.hint("list the limit on the routes that it is for"),
                 );
             }
-            if let Some(param) = path_params(&used.limit_use.limit).next() {
+            if let Some(param) = path_params(&used.limit_use.limit).first() {
                 let limit = quote(&used.limit_use.limit.name);
                 let problem = ValueProblem::new(format!(
                     "limit {limit} counts by {{{param}}}, which only a route's path has"
@@ -219,7 +222,7 @@ fn server(raw: &RawListener) -> Option<ListenerSpec> {
     })
 }
 
-/// Hand-overs are asked for at a socket of their own.
+/// Reports a listener at the socket of `handover`: hand-overs have a socket of their own.
 pub fn check_handover(
     setting: &Setting<NonEmptyList<RawListener>>,
     handover: &Setting<Located<SocketPath>>,
@@ -229,7 +232,10 @@ pub fn check_handover(
     let Some(handover) = handover.valid() else {
         return;
     };
-    for Located { location, value } in listeners.iter().filter_map(|raw| raw.address.valid()) {
+    for raw in listeners {
+        let Setting::Valid(Located { location, value }) = &raw.address else {
+            continue;
+        };
         if matches!(value, ListenAddress::Unix(path) if **path == *handover.value.0) {
             let problem = ValueProblem::new(format!("the socket of handover is at {value}, too"));
             report.mistake(location, problem.hint("give each socket a path of its own"));
@@ -250,7 +256,7 @@ pub fn listener_limits(setting: &Setting<NonEmptyList<RawListener>>) -> HashMap<
     limits
 }
 
-/// Reports a limit of a listener that counts by an identity, where nobody has one: all requests
+/// Reports a limit of a listener that counts by an identity, where requests have none: all of them
 /// would share a bucket.
 pub fn check_listener_limit(used: &CheckedUse, report: &mut Report) {
     if let Some(part) = part_of_limit(&used.limit_use.limit) {
