@@ -165,7 +165,7 @@ impl Ground {
                 {
                     of_policies.sort_by(|one, other| one.name.cmp(&other.name));
                 }
-                if let Some((config, additions)) = config.as_ref().zip(additions) {
+                if let (Some(config), Some(additions)) = (&config, additions) {
                     additions.keep(config, &self.report);
                 }
                 config
@@ -223,10 +223,12 @@ pub fn load_probed(path: &Path) -> Result<Option<ProbedAddress>, Mistakes> {
     let name = path.display().to_string();
     let text = source::read_file(&name, path)?;
     let mut ground = Ground::read(&name, &text, &variable, &mut Vec::new());
-    let probed = ground
-        .tree(|_| None)
-        .and_then(|CheckedTree { file, .. }| probed_address(&file.admin));
-    probed.map_or_else(|| ground.report.close(None).map(|(probed, _)| probed), Ok)
+    if let Some(CheckedTree { file, .. }) = ground.tree(|_| None)
+        && let Some(probed) = probed_address(&file.admin)
+    {
+        return Ok(probed);
+    }
+    ground.report.close(None).map(|(probed, _)| probed)
 }
 
 /// The value of an environment variable of this process.

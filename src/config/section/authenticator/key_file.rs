@@ -70,10 +70,8 @@ impl Scalar for KeyHash {
             return Err(not_a_hash());
         }
         for (byte, pair) in hash.iter_mut().zip(digits.0) {
-            let pair = str::from_utf8(pair)
-                .ok()
-                .and_then(|pair| u8::from_str_radix(pair, 16).ok());
-            *byte = pair.ok_or_else(not_a_hash)?;
+            let pair = str::from_utf8(pair).map_err(|_| not_a_hash())?;
+            *byte = u8::from_str_radix(pair, 16).map_err(|_| not_a_hash())?;
         }
         Ok(Self(hash))
     }
@@ -138,7 +136,7 @@ impl<'a> ApiKeyEntries<'a> {
             );
         }
         let identities = self.identities(raw, report);
-        let Some((key, identities)) = key.zip(identities) else {
+        let (Some(key), Some(identities)) = (key, identities) else {
             self.sound = false;
             return;
         };

@@ -146,45 +146,23 @@ fn listener(
     let authenticate = raw
         .authenticate
         .build(|names| listed(&names.0, sections.authenticators, report));
-    let limits = uses(&raw.limits, sections.limits, report).map(|used| {
-        for used in &used {
-            if !raw.authenticate.is_present() {
-                check_listener_limit(used, report);
-            }
-            if let Some(member) = body_member(&used.limit_use.limit) {
-                let limit = quote(&used.limit_use.limit.name);
-                let problem = ValueProblem::new(format!(
-                    "limit {limit} counts by \"{}\" of the body, which is read on routes only",
-                    member.name
-                ));
-                report.mistake(
-                    &used.location,
-                    problem.hint("list the limit on the routes that it is for"),
-                );
-            }
-            if let Some(param) = path_params(&used.limit_use.limit).first() {
-                let limit = quote(&used.limit_use.limit.name);
-                let problem = ValueProblem::new(format!(
-                    "limit {limit} counts by {{{param}}}, which only a route's path has"
-                ));
-                report.mistake(
-                    &used.location,
-                    problem.hint("list this limit at the routes that have the parameter"),
-                );
-            }
+    let used = uses(&raw.limits, sections.limits, report);
+    for used in used.iter().flatten() {
+        if !raw.authenticate.is_present() {
+            check_listener_limit(used, report);
         }
-        used.into_iter().map(|used| used.limit_use).collect()
-    });
-    if let (Setting::Valid(redirect), true) = (&raw.redirect_to_https, raw.tls.is_present()) {
+        check_parts(used, report);
+    }
+    if let Setting::Valid(redirect) = &raw.redirect_to_https
+        && raw.tls.is_present()
+    {
         let problem = ValueProblem::new("a listener with tls has nobody to redirect to HTTPS");
         report.mistake(
             &redirect.location,
             problem.hint("set it on the listener that speaks HTTP in the clear"),
         );
     }
-    let hsts = raw.tls.valid().map_or(Some(None), |raw| {
-        raw.hsts.build(|raw| tls::hsts(raw, report))
-    });
+    let hsts = tls::hsts(&raw.tls, report);
     let tls = raw.tls.build(|raw| tls::tls(raw, report));
     let networks = network_rules(&raw.allow, &raw.deny, report);
     Some(ListenerConfig {
@@ -194,8 +172,34 @@ fn listener(
         redirect_to_https: raw.redirect_to_https.build(|at| Some(at.value.0))?,
         networks: networks?,
         authenticate: authenticate?.unwrap_or_default(),
-        limits: limits?,
+        limits: used?.into_iter().map(|used| used.limit_use).collect(),
     })
+}
+
+/// Reports a limit of a listener that counts by a part which only routes have.
+fn check_parts(used: &CheckedUse, report: &mut Report) {
+    let limit = &used.limit_use.limit;
+    if let Some(member) = body_member(limit) {
+        let problem = ValueProblem::new(format!(
+            "limit {} counts by \"{}\" of the body, which is read on routes only",
+            quote(&limit.name),
+            member.name
+        ));
+        report.mistake(
+            &used.location,
+            problem.hint("list the limit on the routes that it is for"),
+        );
+    }
+    if let Some(param) = path_params(limit).first() {
+        let problem = ValueProblem::new(format!(
+            "limit {} counts by {{{param}}}, which only a route's path has",
+            quote(&limit.name)
+        ));
+        report.mistake(
+            &used.location,
+            problem.hint("list this limit at the routes that have the parameter"),
+        );
+    }
 }
 
 fn server(raw: &RawListener) -> Option<ListenerSpec> {
