@@ -1,7 +1,7 @@
 //! `include`: one tree of several files.
 //!
 //! A file names files and folders, by paths from its own folder. Lists of all files are joined,
-//! sections of named members too, and whatever else is there twice is a mistake. Guarantees an end:
+//! sections of named members too, and anything else that is there twice is a mistake. Guarantees an end:
 //! circles, repeated files and too many of them are mistakes.
 
 use std::collections::HashMap;
@@ -36,19 +36,19 @@ pub struct IncludedTree {
     pub is_whole: bool,
 }
 
-/// What becomes of the variables in a file.
+/// The treatment of the variables in a file.
 #[derive(Clone, Copy)]
 pub enum FileVariables<'a> {
-    /// They are replaced by their values.
+    /// Variables are replaced by their values.
     Replaced(VariableLookup<'a>),
-    /// They stay as they are written. Paths of other files are read with their values all the same.
+    /// Variables stay as they are written, save in the paths of other files.
     Kept(VariableLookup<'a>),
 }
 
 /// A file that is being read, or one that includes it.
 struct OpenFile {
     name: Arc<str>,
-    /// Its path without symbolic links, if there is one.
+    /// The path without symbolic links. `None`: there is no such file.
     real: Option<PathBuf>,
 }
 
@@ -97,7 +97,7 @@ pub fn tree(
     let mut root = reading.with_included(root);
     let is_whole = reading.is_whole;
     if let (false, YamlValue::Map(entries)) = (is_whole, &mut root.value) {
-        // A missing key may stand in a file that could not be read.
+        // A missing key may be in a file that could not be read.
         for key in required_keys::<RawConfig>() {
             if !entries.iter().any(|entry| entry.key == key) {
                 let location = root.location.key(key, root.location.position());

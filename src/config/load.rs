@@ -43,7 +43,7 @@ pub fn load(path: &Path) -> Result<Loaded, Mistakes> {
     read(path).result
 }
 
-/// Like [`load`], with all files that were read, whatever came of it.
+/// Like [`load`], with all files that were read, also where they have mistakes.
 pub fn read(path: &Path) -> Reading {
     read_with(path, None)
 }
@@ -69,8 +69,8 @@ pub struct Ground {
     known: KnownApplications,
 }
 
-/// Reads the file at `path` and those that it includes, and all files that were read, whatever came
-/// of it.
+/// Reads the file at `path` and those that it includes, and all files that were read, also where
+/// they have mistakes.
 ///
 /// # Errors
 /// When the file itself cannot be read.
@@ -159,18 +159,18 @@ impl Ground {
                     policy_keys: keys,
                     ..config
                 });
-                // Limits that are known from before stand behind the others until here.
+                // Limits that were checked before are behind the others until here.
                 if let (Some(config), Some(file_limits)) = (&mut config, file_limits)
                     && let Some(of_policies) = config.limits.get_mut(file_limits..)
                 {
                     of_policies.sort_by(|one, other| one.name.cmp(&other.name));
                 }
-                if let Some((config, additions)) = config.as_ref().zip(additions) {
+                if let (Some(config), Some(additions)) = (&config, additions) {
                     additions.keep(config, &self.report);
                 }
                 config
             }
-            // A name that is missing may stand in the part that could not be read.
+            // A missing name may be in a file that could not be read.
             _ => None,
         };
         self.report
@@ -184,7 +184,7 @@ impl Ground {
     ) -> Option<CheckedTree> {
         let mut root = self.root.take()?;
         let report = &mut self.report;
-        // A route that policies name may stand in a part that could not be read.
+        // A route that policies name may be in a file that could not be read.
         let mut overlay = if self.is_whole { overlay(report) } else { None };
         if let Some(overlay) = &mut overlay {
             overlay.add_limits(&mut root, report);
@@ -223,10 +223,12 @@ pub fn load_probed(path: &Path) -> Result<Option<ProbedAddress>, Mistakes> {
     let name = path.display().to_string();
     let text = source::read_file(&name, path)?;
     let mut ground = Ground::read(&name, &text, &variable, &mut Vec::new());
-    let probed = ground
-        .tree(|_| None)
-        .and_then(|CheckedTree { file, .. }| probed_address(&file.admin));
-    probed.map_or_else(|| ground.report.close(None).map(|(probed, _)| probed), Ok)
+    if let Some(CheckedTree { file, .. }) = ground.tree(|_| None)
+        && let Some(probed) = probed_address(&file.admin)
+    {
+        return Ok(probed);
+    }
+    ground.report.close(None).map(|(probed, _)| probed)
 }
 
 /// The value of an environment variable of this process.

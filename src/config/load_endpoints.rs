@@ -31,7 +31,7 @@ fn endpoints(
     let start = Location::root(file, (1, 1));
     source::check_size(text, &start, report)?;
     if text.trim().is_empty() {
-        // An empty file may be one that is being written: nobody takes all endpoints away so.
+        // An empty file is likely one that is being written, and not meant to take all endpoints away.
         report.mistake(
             &start,
             ValueProblem::new("the file is empty").hint("write [] for no endpoints"),

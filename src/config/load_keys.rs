@@ -56,7 +56,7 @@ fn tables(
     report: &mut Report,
 ) -> Option<Vec<ApiKeyTable>> {
     if text.trim().is_empty() {
-        // An empty file may be one that is being written: nobody takes all keys away so.
+        // An empty file is likely one that is being written, and not meant to take all keys away.
         let problem = ValueProblem::new("the file is empty").hint("write [] for no keys");
         report.mistake(&Location::root(file, (1, 1)), problem);
         return None;

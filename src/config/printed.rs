@@ -58,10 +58,15 @@ fn pages(root: &mut YamlNode) -> Vec<&mut YamlNode> {
             _ => {}
         }
     }
-    let keys = lists.into_iter().flat_map(items).flat_map(members);
-    keys.filter(|entry| entry.key == "file")
-        .map(|entry| &mut entry.value)
-        .collect()
+    let mut pages = Vec::new();
+    for page in lists.into_iter().flat_map(items) {
+        for entry in members(page) {
+            if entry.key == "file" {
+                pages.push(&mut entry.value);
+            }
+        }
+    }
+    pages
 }
 
 fn members(node: &mut YamlNode) -> &mut [NodeEntry] {

@@ -230,11 +230,7 @@ impl Config {
                 self.max_local_buckets != new.max_local_buckets,
             ),
         ];
-        changed
-            .into_iter()
-            .filter(|(_, changed)| *changed)
-            .map(|(section, _)| section)
-            .collect()
+        sections_that_differ(&changed)
     }
 
     /// The files of `new` that have another content, and are only read at start: a renewed
@@ -245,11 +241,7 @@ impl Config {
         let admin =
             matches!((&self.admin, &new.admin), (Some(old), Some(new)) if old.has_other_files(new));
         let renewed = [("store.tls", store), ("admin.openid_connect", admin)];
-        renewed
-            .into_iter()
-            .filter(|(_, renewed)| *renewed)
-            .map(|(section, _)| section)
-            .collect()
+        sections_that_differ(&renewed)
     }
 
     /// All uses of limits: of listeners, and of routes.
@@ -317,4 +309,15 @@ impl Config {
 fn counted(number: usize, what: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {what}{plural}")
+}
+
+/// The names of the sections that differ.
+fn sections_that_differ(sections: &[(&'static str, bool)]) -> Vec<&'static str> {
+    let mut names = Vec::new();
+    for (name, differs) in sections {
+        if *differs {
+            names.push(*name);
+        }
+    }
+    names
 }

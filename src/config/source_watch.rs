@@ -13,7 +13,7 @@ pub struct SourceWatches {
     watches: Vec<FileWatch>,
     /// A file has changed since they were read.
     stale: bool,
-    /// Looks since then that waited for others to stand still.
+    /// Looks since then at which some file was still changing.
     waits: u32,
 }
 

@@ -2,14 +2,14 @@
 //! whose entries are its content.
 //!
 //! By looking at it now and then rather than by file events: a mounted ConfigMap changes by the
-//! swap of a symbolic link two folders up, and network file systems tell nobody.
+//! swap of a symbolic link two folders up, and network file systems send no events.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Looks in a row that find another version each: then the present one is taken. A file that is
-/// touched each second never stands still.
+/// Looks in a row that find another version each, after which the present one is taken: a file that
+/// is touched each second never stops changing.
 pub const MOST_MOVES: u32 = 10;
 
 /// Tells one version of a file from another: device, inode, size, and the times of modification and
@@ -77,7 +77,7 @@ impl FileWatch {
     }
 
     /// Looks at the file. A change counts once it has stood still since the last call: an editor
-    /// may be half-way through. One that never stands still is not waited for without end.
+    /// may be half-way through. A file that never stops changing is read in the end.
     pub fn look(&mut self) -> Sighting {
         let now = fingerprint(&self.path);
         if std::mem::replace(&mut self.seen, now) != now {

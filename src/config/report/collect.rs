@@ -49,8 +49,7 @@ struct VariableText {
     value: String,
 }
 
-/// Hashes of what was found, so that a value that stands in several places says once what it says
-/// in each of them.
+/// Hashes of mistakes, so that a value that is in several places by aliases is reported once.
 #[derive(Clone, Default)]
 struct KnownMistakes(HashSet<u64>);
 
@@ -98,7 +97,7 @@ impl Report {
         !self.mistakes.is_empty()
     }
 
-    /// The warnings about what stands at a `path` of two steps, or below, with their files as
+    /// The warnings about values at a `path` of two steps, or below, with their files as
     /// locations call them. `None`: the report
     /// lacks some of them.
     pub fn warnings_of(&self, path: &str) -> Option<Vec<Mistake>> {

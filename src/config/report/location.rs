@@ -1,4 +1,4 @@
-//! Where something stands: file, line, column and YAML path.
+//! The place of a value: file, line, column and YAML path.
 
 use std::sync::Arc;
 

@@ -1,8 +1,7 @@
-//! Mistakes of a configuration file: where each stands, what is wrong there and what to do about
-//! it.
+//! Mistakes of a configuration file: where each is, what is wrong there and what to do about it.
 //!
 //! The lowest room of `config`: the reader of YAML, the mirror of the file and the checks all write
-//! into one [`Report`]. `location` says where something stands, `problem` what is wrong, `mistake`
+//! into one [`Report`]. `location` says where a value is, `problem` what is wrong, `mistake`
 //! joins both for people to read, `named_files` keeps what files had that values name, and `quote`
 //! repeats a piece of the file without its credentials.
 

@@ -2,7 +2,7 @@
 //! and what HTTP constrains.
 //!
 //! Each type says how it is written, its bounds and the message for anything else. A value that one
-//! section alone has stands in that section's file.
+//! section alone has is in that section's file.
 
 pub mod address;
 pub mod http;

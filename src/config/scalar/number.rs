@@ -140,12 +140,13 @@ fn within<T: PartialOrd + Copy>(
     most: T,
     show: impl Fn(&T) -> String,
 ) -> Result<T, ValueProblem> {
-    let (fault, bound) = if value < least {
-        ("too small", format!("at least {}", show(&least)))
-    } else if value > most {
-        ("too large", format!("at most {}", show(&most)))
-    } else {
-        return Ok(value);
-    };
-    Err(ValueProblem::new(format!("{} is {fault}", show(&value))).hint(format!("write {bound}")))
+    if value < least {
+        let problem = ValueProblem::new(format!("{} is too small", show(&value)));
+        return Err(problem.hint(format!("write at least {}", show(&least))));
+    }
+    if value > most {
+        let problem = ValueProblem::new(format!("{} is too large", show(&value)));
+        return Err(problem.hint(format!("write at most {}", show(&most))));
+    }
+    Ok(value)
 }

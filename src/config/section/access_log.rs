@@ -143,10 +143,14 @@ fn receiver(text: &str, rest: &str) -> Result<LineReceiver, ValueProblem> {
 
 fn read_receiver(text: &str) -> Option<LineReceiver> {
     if let Ok(address) = text.parse::<SocketAddr>() {
-        return (address.port() > 0).then_some(LineReceiver::Address(address));
+        return if address.port() > 0 {
+            Some(LineReceiver::Address(address))
+        } else {
+            None
+        };
     }
     let (host, port) = text.rsplit_once(':')?;
-    let port = port.parse().ok().filter(|port| *port > 0)?;
+    let port: u16 = port.parse().ok()?;
     // A name that ends in a number is an address with a mistake.
     let is_numeric = host
         .trim_end_matches('.')
@@ -154,7 +158,10 @@ fn read_receiver(text: &str) -> Option<LineReceiver> {
         .next()?
         .bytes()
         .all(|byte| byte.is_ascii_digit());
-    (is_dns_name(host) && !is_numeric).then(|| LineReceiver::Name {
+    if port == 0 || is_numeric || !is_dns_name(host) {
+        return None;
+    }
+    Some(LineReceiver::Name {
         host: host.into(),
         port,
     })

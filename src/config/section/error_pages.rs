@@ -58,11 +58,14 @@ pub fn error_pages(
     raws: &NonEmptyList<RawErrorPage>,
     report: &mut Report,
 ) -> Option<Arc<ErrorPages>> {
-    let pages: Vec<_> = raws.0.iter().map(|raw| raw.build(report)).collect();
-    pages
-        .into_iter()
-        .collect::<Option<_>>()
-        .map(|pages| Arc::new(ErrorPages(pages)))
+    let mut pages = Vec::with_capacity(raws.0.len());
+    for raw in &raws.0 {
+        pages.extend(raw.build(report));
+    }
+    if pages.len() < raws.0.len() {
+        return None;
+    }
+    Some(Arc::new(ErrorPages(pages)))
 }
 
 impl RawErrorPage {

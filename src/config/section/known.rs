@@ -11,9 +11,9 @@ use crate::route::Route;
 /// The parts of policies that are known.
 #[derive(Default)]
 pub struct KnownParts {
-    /// Without mistakes by themselves.
+    /// Limits that have no mistake by themselves.
     pub limits: Vec<Arc<Limit>>,
-    /// Parts of routes, by the route of the file that they stand before.
+    /// Parts of routes, by the route of the file that they go before.
     pub routes: HashMap<Arc<str>, Vec<KnownRoute>>,
     /// The route that a part in the tree is of, by name.
     pub part_of: HashMap<String, Arc<str>>,

@@ -136,12 +136,7 @@ fn certificates(raw: &RawTls, report: &mut Report) -> Option<TlsSpec> {
     let tls = match &raw.ca {
         Setting::Absent => Some(TlsSpec::default()),
         Setting::Invalid => None,
-        Setting::Valid(path) => pem(path, report).and_then(|pem| {
-            TlsSpec::default()
-                .trusting(pem)
-                .map_err(|error| report.mistake(&path.location, unusable(path, error)))
-                .ok()
-        }),
+        Setting::Valid(path) => trusting(path, report),
     };
     match (&raw.cert, &raw.key) {
         (Setting::Absent, Setting::Absent) => tls,
@@ -163,6 +158,18 @@ fn certificates(raw: &RawTls, report: &mut Report) -> Option<TlsSpec> {
         (Setting::Valid(_), _) | (_, Setting::Valid(_)) => {
             let problem = ValueProblem::new("\"cert\" and \"key\" are needed together");
             report.mistake(&raw.location, problem.hint("give both, or neither"));
+            None
+        }
+    }
+}
+
+/// The settings with the authorities of a file. `None`: a mistake was reported.
+fn trusting(path: &Located<PemPath>, report: &mut Report) -> Option<TlsSpec> {
+    let pem = pem(path, report)?;
+    match TlsSpec::default().trusting(pem) {
+        Ok(tls) => Some(tls),
+        Err(error) => {
+            report.mistake(&path.location, unusable(path, error));
             None
         }
     }

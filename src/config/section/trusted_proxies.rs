@@ -56,7 +56,7 @@ pub fn trusted_peers(proxies: &[Located<TrustedProxy>], report: &mut Report) -> 
     }
 }
 
-/// If everybody is trusted, every client chooses the address that it is counted by.
+/// Warns of a network of all addresses: every client would choose the address that it counts by.
 fn warn_of_everybody(location: &Location, network: IpNet, report: &mut Report) {
     if network.prefix_len() == 0 {
         let problem = ValueProblem::new("every client is trusted to say which address it has");

@@ -50,6 +50,24 @@ impl<K, V> Setting<Mapping<K, V>> {
     }
 }
 
+impl<K: Scalar, V: Decode> MappingEntry<K, V> {
+    fn decode(entry: &NodeEntry, report: &mut Report) -> Self {
+        let key = match K::read(&entry.key) {
+            Ok(key) => Some(key),
+            Err(problem) => {
+                report.mistake(&entry.key_location, problem);
+                None
+            }
+        };
+        Self {
+            text: entry.key.clone(),
+            location: entry.key_location.clone(),
+            key,
+            value: V::decode(&entry.value, report),
+        }
+    }
+}
+
 impl<T: Decode> Decode for Vec<T> {
     fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
         let YamlValue::List(items) = &node.value else {
@@ -114,21 +132,11 @@ impl<K: Scalar, V: Decode> Decode for Mapping<K, V> {
             );
             return None;
         };
-        let entries = entries.iter().map(
-            |NodeEntry {
-                 key,
-                 key_location,
-                 value,
-             }| MappingEntry {
-                text: key.clone(),
-                location: key_location.clone(),
-                key: K::read(key)
-                    .map_err(|problem| report.mistake(key_location, problem))
-                    .ok(),
-                value: V::decode(value, report),
-            },
-        );
-        Some(Self(entries.collect()))
+        let mut members = Vec::with_capacity(entries.len());
+        for entry in entries {
+            members.push(MappingEntry::decode(entry, report));
+        }
+        Some(Self(members))
     }
 
     fn schema(definitions: &mut SchemaDefinitions) -> Json {

@@ -74,6 +74,21 @@ impl<T> Setting<T> {
     }
 }
 
+impl<T> Setting<Located<T>> {
+    /// The location of a valid value.
+    pub fn location(&self) -> Option<&Location> {
+        match self {
+            Self::Valid(at) => Some(&at.location),
+            Self::Absent | Self::Invalid => None,
+        }
+    }
+
+    /// The location of a valid value, or else `otherwise`.
+    pub fn location_or<'l>(&'l self, otherwise: &'l Location) -> &'l Location {
+        self.location().unwrap_or(otherwise)
+    }
+}
+
 impl<T: Clone> Setting<Located<T>> {
     /// The value, without its location. `Some(None)`: absent. `None`: invalid.
     pub fn optional(&self) -> Option<Option<T>> {
@@ -91,13 +106,16 @@ impl<T: Scalar> Decode for Located<T> {
             mismatch(node, T::WHAT, None, report);
             return None;
         };
-        let value = T::read(text)
-            .map_err(|problem| report.mistake(&node.location, problem))
-            .ok()?;
-        Some(Self {
-            location: node.location.clone(),
-            value,
-        })
+        match T::read(text) {
+            Ok(value) => Some(Self {
+                location: node.location.clone(),
+                value,
+            }),
+            Err(problem) => {
+                report.mistake(&node.location, problem);
+                None
+            }
+        }
     }
 
     fn schema(_: &mut SchemaDefinitions) -> Json {
@@ -105,7 +123,7 @@ impl<T: Scalar> Decode for Located<T> {
     }
 }
 
-/// Reports that `node` is not `wanted`. Does not quote the node: it may hold a secret.
+/// Reports that `node` is not `wanted`. The message does not quote the node, which may be a secret.
 pub fn mismatch(node: &YamlNode, wanted: &str, hint: Option<&str>, report: &mut Report) {
     if matches!(node.value, YamlValue::Unusable) {
         return;
@@ -129,11 +147,11 @@ fn unquoted_braces(node: &YamlNode) -> Option<String> {
     let [entry] = entries.as_slice() else {
         return None;
     };
-    entry
-        .value
-        .value
-        .is_null()
-        .then(|| format!("{{{}}}", entry.key))
+    if entry.value.value.is_null() {
+        Some(format!("{{{}}}", entry.key))
+    } else {
+        None
+    }
 }
 
 /// The present one of several settings that exclude each other, each [built](Setting::build).

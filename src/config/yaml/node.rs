@@ -6,7 +6,7 @@ use crate::config::report::Location;
 /// leads to it.
 const VALUE_BYTES: usize = 256;
 
-/// A value and its location. Not printable: it may hold credentials.
+/// A value and its location. Not printable, since it may have credentials.
 #[derive(Clone)]
 pub struct YamlNode {
     pub location: Location,

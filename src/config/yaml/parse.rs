@@ -14,7 +14,7 @@ use super::alias::{self, Anchors, MERGE, Stop};
 use super::node::{NodeEntry, YamlNode, YamlValue};
 use crate::config::report::{Location, Report, ValueProblem, quote};
 
-/// Nested mappings and lists. The deepest the format asks for is six.
+/// Nested mappings and lists. The deepest of the format is six.
 const MAX_DEPTH: usize = 32;
 
 /// Takes the items of a list, one by one.

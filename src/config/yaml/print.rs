@@ -34,7 +34,7 @@ fn begin(text: &mut String, indent: usize, with: &str) {
     text.push_str(with);
 }
 
-/// Writes what stands behind a key or a dash: on the same line, or below it.
+/// Writes the value behind a key or a dash: on the same line, or below it.
 fn behind(text: &mut String, value: &YamlValue, indent: usize) {
     match value {
         YamlValue::Map(entries) if entries.is_empty() => text.push_str(" {}\n"),

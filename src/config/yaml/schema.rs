@@ -18,7 +18,7 @@ pub fn document<T: Decode>(title: &str) -> Json {
 
 /// A property's schema with what an editor shows beside it.
 pub fn described(schema: Json, doc: &str, default: Option<Json>) -> Json {
-    // Draft 7 ignores what stands beside a reference.
+    // Draft 7 ignores members beside a reference.
     let mut schema = if schema.get("$ref").is_some() {
         json!({ "allOf": [schema] })
     } else {

@@ -1,5 +1,5 @@
 //! `admin`: the admin server. `server` is the section, `openid` the provider that people sign in
-//! at, and `reach` holds its addresses against those of listeners and judges who gets to it.
+//! at, and `reach` compares its addresses with those of listeners and judges who gets to it.
 
 pub mod openid;
 pub mod reach;

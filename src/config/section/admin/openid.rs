@@ -218,7 +218,7 @@ fn tls(raw: &RawOpenId, report: &mut Report) -> Option<Option<ClientTls>> {
         return None;
     }
     let ca = raw.ca.build(|path| pem(path, report))?;
-    let location = raw.ca.valid().map_or(&issuer.location, |ca| &ca.location);
+    let location = raw.ca.location_or(&issuer.location);
     let spec = ClientTlsSpec {
         ca: ca.map(Into::into),
         ..ClientTlsSpec::default()

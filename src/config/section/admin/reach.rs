@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::config::report::{Location, Report, ValueProblem};
-use crate::config::section::admin::server::RawAdmin;
+use crate::config::section::admin::server::{RawAdmin, RawAdminServer};
 use crate::config::section::listener::definition::RawListener;
 use crate::config::settings::AdminSpec;
 use crate::config::yaml::collection::NonEmptyList;
@@ -25,40 +25,54 @@ impl AdminSurroundings<'_> {
     /// Compares the addresses of the admin server with one another and with those of listeners, and
     /// judges who may reach them.
     pub fn check(&self, setting: &Setting<RawAdmin>, admin: &AdminSpec, report: &mut Report) {
-        let raw = match setting {
-            Setting::Valid(RawAdmin::On(raw)) => Some(&**raw),
-            Setting::Valid(RawAdmin::Off) | Setting::Absent | Setting::Invalid => None,
-        };
-        let location = raw.and_then(|raw| Some(&raw.address.valid()?.location));
-        self.check_port(admin.address, location, report);
-        if let Some(Located { location, value }) = raw.and_then(|raw| raw.probe_address.valid()) {
-            self.check_port(*value, Some(location), report);
-            if overlap(*value, admin.address) {
-                let problem = ValueProblem::new(format!(
-                    "probe_address ({value}) and address ({}) overlap",
-                    admin.address
-                ));
-                report.mistake(
-                    location,
-                    problem.hint("give probes and metrics a port of their own"),
-                );
+        match setting {
+            Setting::Valid(RawAdmin::On(raw)) => {
+                self.check_addresses(raw, admin, report);
+                self.check_public_url(raw, report);
+                self.check_sign_in(raw, admin, report);
+                if let Some(location) = raw.address.location() {
+                    self.check_reach(admin, location, report);
+                }
+                self.warn_of_unknown_proxy(raw, admin, report);
+            }
+            Setting::Valid(RawAdmin::Off) | Setting::Absent | Setting::Invalid => {
+                self.check_port(admin.address, None, report);
             }
         }
-        if let Some(at) = raw.and_then(|raw| raw.public_url.valid())
-            && !self.has_accounts
-        {
+    }
+
+    fn check_addresses(&self, raw: &RawAdminServer, admin: &AdminSpec, report: &mut Report) {
+        self.check_port(admin.address, raw.address.location(), report);
+        let Setting::Valid(Located { location, value }) = &raw.probe_address else {
+            return;
+        };
+        self.check_port(*value, Some(location), report);
+        if overlap(*value, admin.address) {
+            let problem = ValueProblem::new(format!(
+                "probe_address ({value}) and address ({}) overlap",
+                admin.address
+            ));
+            report.mistake(
+                location,
+                problem.hint("give probes and metrics a port of their own"),
+            );
+        }
+    }
+
+    fn check_public_url(&self, raw: &RawAdminServer, report: &mut Report) {
+        let Setting::Valid(Located { location, value }) = &raw.public_url else {
+            return;
+        };
+        if !self.has_accounts {
             let problem = ValueProblem::new(
                 "browsers elsewhere would reach an admin server without accounts",
             );
             report.mistake(
-                &at.location,
+                location,
                 problem.hint("keep accounts in a database of policies, or leave public_url out"),
             );
         }
-        if let Some(Located { location, value }) = raw.and_then(|raw| raw.public_url.valid())
-            && !value.is_secure
-            && !is_this_machine(value.authority.host())
-        {
+        if !value.is_secure && !is_this_machine(value.authority.host()) {
             let problem = ValueProblem::new(format!(
                 "passwords and tokens would go to {value} in the clear"
             ));
@@ -67,19 +81,20 @@ impl AdminSurroundings<'_> {
                 problem.hint("write https://…; http:// is for localhost or a loopback address"),
             );
         }
-        if let Some(openid) = raw.and_then(|raw| raw.openid_connect.valid())
-            && !self.has_accounts
-        {
+    }
+
+    fn check_sign_in(&self, raw: &RawAdminServer, admin: &AdminSpec, report: &mut Report) {
+        let Setting::Valid(openid) = &raw.openid_connect else {
+            return;
+        };
+        if !self.has_accounts {
             let problem = ValueProblem::new("there are no accounts that people could sign in to");
             report.mistake(
                 &openid.location,
                 problem.hint("keep accounts in a database of policies"),
             );
         }
-        if let Some(openid) = raw.and_then(|raw| raw.openid_connect.valid())
-            && admin.public_url.is_none()
-            && !admin.address.ip().to_canonical().is_loopback()
-        {
+        if admin.public_url.is_none() && !is_loopback(admin) {
             let problem = ValueProblem::new(
                 "the provider could not send browsers back: there is no public_url",
             );
@@ -88,30 +103,28 @@ impl AdminSurroundings<'_> {
                 problem.hint("write where browsers find the console: public_url: https://…"),
             );
         }
-        if let Some(location) = location {
-            self.check_reach(admin, location, report);
-        }
-        if let Some(at) = raw.and_then(|raw| raw.public_url.valid())
-            && at.value.is_secure
-            && admin.tls.is_none()
-            && !admin.address.ip().to_canonical().is_loopback()
-            && !self.has_proxies
-        {
-            let problem = ValueProblem::new(
-                "what a proxy on another machine brings is refused: it could be anybody in the clear",
-            );
-            report.warning(
-                &at.location,
-                problem.hint("name the proxy in front: trusted_proxies: [10.0.0.7]"),
-            );
-        }
     }
 
-    /// An admin server that more than this machine reaches has a login, which is not listened to on its
-    /// way.
+    fn warn_of_unknown_proxy(&self, raw: &RawAdminServer, admin: &AdminSpec, report: &mut Report) {
+        let Setting::Valid(Located { location, value }) = &raw.public_url else {
+            return;
+        };
+        if !value.is_secure || admin.tls.is_some() || is_loopback(admin) || self.has_proxies {
+            return;
+        }
+        let problem = ValueProblem::new(
+            "what a proxy on another machine brings is refused: it could be anybody in the clear",
+        );
+        report.warning(
+            location,
+            problem.hint("name the proxy in front: trusted_proxies: [10.0.0.7]"),
+        );
+    }
+
+    /// Reports an admin server that other machines reach, without a login or with one in the clear.
     fn check_reach(&self, admin: &AdminSpec, location: &Location, report: &mut Report) {
         let address = admin.address;
-        if address.ip().to_canonical().is_loopback() {
+        if is_loopback(admin) {
             return;
         }
         if !self.has_accounts {
@@ -137,8 +150,8 @@ impl AdminSurroundings<'_> {
         }
     }
 
-    /// A port of the admin server is no listener's: on a wildcard address the one would take the
-    /// other's connections.
+    /// Reports a port of the admin server that a listener has: on a wildcard address the one would
+    /// take the other's connections.
     fn check_port(&self, admin: SocketAddr, location: Option<&Location>, report: &mut Report) {
         let listeners = self.listeners.items();
         let mut addresses = listeners.iter().filter_map(|raw| raw.address.valid());
@@ -198,6 +211,10 @@ fn names_host(hosts: &[HostMatch], host: &str) -> bool {
         HostMatch::Exact(taken) => **taken == *host,
         HostMatch::Suffix(suffix) => host.ends_with(&**suffix),
     })
+}
+
+fn is_loopback(admin: &AdminSpec) -> bool {
+    admin.address.ip().to_canonical().is_loopback()
 }
 
 fn overlap(a: SocketAddr, b: SocketAddr) -> bool {

@@ -107,10 +107,7 @@ pub fn build(setting: &Setting<RawAdmin>, report: &mut Report) -> Option<Option<
 }
 
 fn server(raw: &RawAdminServer, report: &mut Report) -> Option<AdminSpec> {
-    let hsts = raw
-        .tls
-        .valid()
-        .map_or(Some(None), |raw| raw.hsts.build(|raw| hsts(raw, report)));
+    let hsts = hsts(&raw.tls, report);
     let tls = raw.tls.build(|raw| tls(raw, report));
     let openid = raw.openid_connect.build(|raw| sign_in(raw, report));
     Some(AdminSpec {

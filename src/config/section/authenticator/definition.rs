@@ -50,17 +50,17 @@ pub fn build(
 ) -> Option<AuthenticatorSpec> {
     let methods = [
         raw.api_key
-            .build(|raw| api_key(raw, context.sources, report))
-            .map(|method| method.map(AuthenticationMethod::ApiKey)),
+            .build(|raw| api_key(raw, context.sources, report).map(AuthenticationMethod::ApiKey)),
         raw.basic
-            .build(|raw| basic(raw, report))
-            .map(|method| method.map(AuthenticationMethod::Basic)),
-        raw.forward
-            .build(|raw| forward(raw, context.upstreams, report))
-            .map(|method| method.map(Arc::new).map(AuthenticationMethod::Forward)),
-        raw.jwt
-            .build(|raw| jwt(raw, report))
-            .map(|method| method.map(Box::new).map(AuthenticationMethod::Jwt)),
+            .build(|raw| basic(raw, report).map(AuthenticationMethod::Basic)),
+        raw.forward.build(|raw| {
+            let spec = forward(raw, context.upstreams, report)?;
+            Some(AuthenticationMethod::Forward(Arc::new(spec)))
+        }),
+        raw.jwt.build(|raw| {
+            let spec = jwt(raw, report)?;
+            Some(AuthenticationMethod::Jwt(Box::new(spec)))
+        }),
         raw.client_certificate
             .build(|part| Some(AuthenticationMethod::ClientCertificate(part.value))),
     ];
@@ -109,10 +109,13 @@ pub fn listed(
                 problem.hint("list an authenticator with \"forward\" last"),
             );
         }
-        if named.is_some_and(|spec| matches!(spec.method, AuthenticationMethod::Forward(_))) {
-            decides = decides.or(Some(name.value.0.clone()));
+        if let Some(spec) = named
+            && matches!(spec.method, AuthenticationMethod::Forward(_))
+            && decides.is_none()
+        {
+            decides = Some(name.value.0.clone());
         }
         found.push(name.value.0.clone());
     }
-    sound.then_some(found)
+    if sound { Some(found) } else { None }
 }

@@ -118,12 +118,15 @@ impl Scalar for Algorithm {
     const WHAT: &'static str = "an algorithm";
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
-        let known = ALGORITHMS.iter().find(|(name, _)| *name == text);
-        known.map(|(_, algorithm)| *algorithm).ok_or_else(|| {
-            let names = ALGORITHMS.map(|(name, _)| name).join(", ");
-            ValueProblem::new(format!("{} is not an algorithm that is taken", quote(text)))
-                .hint(format!("one of {names}"))
-        })
+        for (name, algorithm) in ALGORITHMS {
+            if name == text {
+                return Ok(algorithm);
+            }
+        }
+        let names = ALGORITHMS.map(|(name, _)| name).join(", ");
+        let problem =
+            ValueProblem::new(format!("{} is not an algorithm that is taken", quote(text)));
+        Err(problem.hint(format!("one of {names}")))
     }
 
     fn schema() -> Json {
@@ -215,7 +218,9 @@ fn algorithms(raw: &RawJwt, report: &mut Report) -> Option<Vec<Algorithm>> {
     let named = raw.algorithms.build(|named| {
         let is_url = matches!(raw.jwks.value(), Some(KeySetPlace::Url(_)));
         let symmetric = named.0.iter().find(|at| is_symmetric(at.value));
-        if let Some(at) = symmetric.filter(|_| is_url) {
+        if let Some(at) = symmetric
+            && is_url
+        {
             let problem = ValueProblem::new("anyone who can read the URL could sign such tokens");
             report.mistake(
                 &at.location,
@@ -246,9 +251,10 @@ fn keys(raw: &RawJwt, report: &mut Report) -> Option<KeySetSource> {
             check_unused(raw, report);
             Some(KeySetSource::File(path.0.clone()))
         }
-        KeySetPlace::Url(uri) => url(raw, at, uri, report)
-            .map(Box::new)
-            .map(KeySetSource::Url),
+        KeySetPlace::Url(uri) => {
+            let url = url(raw, at, uri, report)?;
+            Some(KeySetSource::Url(Box::new(url)))
+        }
     }
 }
 
@@ -334,7 +340,7 @@ fn tls(
         );
         return None;
     };
-    let location = raw.ca.valid().map_or(&at.location, |ca| &ca.location);
+    let location = raw.ca.location_or(&at.location);
     let spec = ClientTlsSpec {
         ca: ca.map(Into::into),
         ..ClientTlsSpec::default()

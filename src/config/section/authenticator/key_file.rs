@@ -29,7 +29,7 @@ record! {
     }
 }
 
-/// The name of a client, which stands in logs and header fields.
+/// The name of a client, which is in logs and header fields.
 #[derive(Clone)]
 pub struct ClientId(pub String);
 
@@ -59,7 +59,7 @@ impl Scalar for ClientId {
 impl Scalar for KeyHash {
     const WHAT: &'static str = "a SHA-256";
 
-    /// Is not quoted in messages: somebody may have written the key itself.
+    /// Reads the digits. Messages do not quote them: the text may be the key itself.
     fn read(text: &str) -> Result<Self, ValueProblem> {
         let digits = text.as_bytes().as_chunks::<2>();
         let mut hash = CredentialHash::default();
@@ -70,10 +70,8 @@ impl Scalar for KeyHash {
             return Err(not_a_hash());
         }
         for (byte, pair) in hash.iter_mut().zip(digits.0) {
-            let pair = str::from_utf8(pair)
-                .ok()
-                .and_then(|pair| u8::from_str_radix(pair, 16).ok());
-            *byte = pair.ok_or_else(not_a_hash)?;
+            let pair = str::from_utf8(pair).map_err(|_| not_a_hash())?;
+            *byte = u8::from_str_radix(pair, 16).map_err(|_| not_a_hash())?;
         }
         Ok(Self(hash))
     }
@@ -94,7 +92,7 @@ pub enum ClientSpace<'a> {
 /// A client, as each of the authenticators knows it.
 type ClientIdentities = Box<[Arc<CallerIdentity>]>;
 
-/// Keys, as they are read one by one.
+/// The keys of a file, taken one by one.
 pub struct ApiKeyEntries<'a> {
     /// Each of them has a table of its own: the clients of two authenticators are different ones.
     spaces: &'a [ClientSpace<'a>],
@@ -138,7 +136,7 @@ impl<'a> ApiKeyEntries<'a> {
             );
         }
         let identities = self.identities(raw, report);
-        let Some((key, identities)) = key.zip(identities) else {
+        let (Some(key), Some(identities)) = (key, identities) else {
             self.sound = false;
             return;
         };

@@ -51,7 +51,7 @@ pub fn table(
         users.push(user);
     }
     if sound && users.is_empty() {
-        // A file without users may be one that is being written: nobody takes all away so.
+        // A file without users is likely being written, and not meant to take all of them away.
         let problem = ValueProblem::new("the file has no user").hint(COMMANDS);
         report.mistake(&Location::root(file, (1, 1)), problem);
         return None;
@@ -59,7 +59,7 @@ pub fn table(
     if sound { UserTable::new(users) } else { None }
 }
 
-/// No part of the line is quoted beside the name: somebody may have written the password itself.
+/// The user of a line. Messages quote the name alone: the rest may be the password itself.
 fn user(line: &str, authenticator: &str) -> Result<User, ValueProblem> {
     let (name, hash) = line.split_once(':').ok_or_else(|| {
         ValueProblem::new("the line has no colon").hint("write a name, a colon and a hash")

@@ -36,38 +36,40 @@ impl<T> NamedSection<T> {
         section: &Setting<Mapping<DefinedName, V>>,
         mut make: impl FnMut(&DefinedName, &V) -> Option<T>,
     ) -> Self {
-        let rows = section.members();
-        let members: Vec<_> = rows
-            .iter()
-            .map(|row| NamedMember {
+        let mut named = Self {
+            what,
+            members: Vec::new(),
+            by_name: HashMap::new(),
+            unreadable: section.is_invalid(),
+        };
+        for row in section.members() {
+            let built = match (&row.key, &row.value) {
+                (Some(name), Some(raw)) => make(name, raw),
+                (None, _) | (_, None) => None,
+            };
+            named.push(NamedMember {
                 name: row.text.clone(),
                 location: Some(row.location.clone()),
-                built: row
-                    .key
-                    .as_ref()
-                    .zip(row.value.as_ref())
-                    .and_then(|(name, raw)| make(name, raw))
-                    .map(Arc::new),
+                built: built.map(Arc::new),
                 used: Cell::new(false),
-            })
-            .collect();
-        let by_name = members
-            .iter()
-            .enumerate()
-            .map(|(index, member)| (member.name.clone(), index))
-            .collect();
-        Self {
-            what,
-            members,
-            by_name,
-            unreadable: section.is_invalid(),
+            });
         }
+        named
+    }
+
+    fn push(&mut self, member: NamedMember<T>) {
+        self.by_name.insert(member.name.clone(), self.members.len());
+        self.members.push(member);
+    }
+
+    fn member(&self, name: &str) -> Option<&NamedMember<T>> {
+        let index = self.by_name.get(name)?;
+        self.members.get(*index)
     }
 
     /// Adds a member that was built before, and that something uses.
     pub fn add(&mut self, name: &str, built: &Arc<T>) {
-        self.by_name.insert(name.to_owned(), self.members.len());
-        self.members.push(NamedMember {
+        self.push(NamedMember {
             name: name.to_owned(),
             location: None,
             built: Some(built.clone()),
@@ -77,11 +79,7 @@ impl<T> NamedSection<T> {
 
     /// Something uses the member called `name`, if there is one.
     pub fn mark_used(&self, name: &str) {
-        if let Some(member) = self
-            .by_name
-            .get(name)
-            .and_then(|index| self.members.get(*index))
-        {
+        if let Some(member) = self.member(name) {
             member.used.set(true);
         }
     }
@@ -90,11 +88,7 @@ impl<T> NamedSection<T> {
     /// reported.
     pub fn find(&self, name: &Located<DefinedName>, report: &mut Report) -> Option<Arc<T>> {
         let text = &*name.value.0;
-        if let Some(member) = self
-            .by_name
-            .get(text)
-            .and_then(|index| self.members.get(*index))
-        {
+        if let Some(member) = self.member(text) {
             member.used.set(true);
             return member.built.clone();
         }

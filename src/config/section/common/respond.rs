@@ -62,11 +62,11 @@ pub fn answer_headers(
     report: &mut Report,
 ) -> Option<Vec<(HeaderName, HeaderValue)>> {
     check_names(headers, report);
-    for entry in headers
-        .0
-        .iter()
-        .filter(|entry| entry.key.as_ref().is_some_and(is_connection_header))
-    {
+    for entry in &headers.0 {
+        let Some(name) = &entry.key else { continue };
+        if !is_connection_header(name) {
+            continue;
+        }
         let problem = ValueProblem::new(format!(
             "{} is about the connection: the gateway sets it",
             quote(&entry.text)

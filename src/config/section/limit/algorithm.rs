@@ -1,7 +1,7 @@
 //! How a limit counts: the name of each algorithm, its keys, and the [`Algorithm`] that they
 //! describe.
 //!
-//! All that the configuration knows of an algorithm stands here. A new one is a variant of
+//! All that the configuration knows of an algorithm is here. A new one is a variant of
 //! [`AlgorithmName`], a row for each key that it has, and an arm in [`AlgorithmChoice::build`].
 
 use std::num::NonZeroU64;
@@ -290,10 +290,7 @@ impl AlgorithmChoice<'_> {
         quota: &RawQuota,
         report: &mut Report,
     ) {
-        let burst = quota
-            .burst
-            .valid()
-            .map_or(&rate.location, |burst| &burst.location);
+        let burst = quota.burst.location_or(&rate.location);
         let zone = self.time_zone.map_or(&rate.location, |zone| &zone.location);
         let (location, hint) = match bound {
             QuotaError::TokenBucket(TokenBucketError::TooFast) => (

@@ -1,4 +1,4 @@
-//! `cost`: how many tokens a request takes, compared with the most that a bucket holds.
+//! `cost`: the tokens that a request takes, at most as many as fit its bucket.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -147,7 +147,7 @@ fn ambiguous(location: &Location, report: &mut Report) -> Option<RawCost> {
     None
 }
 
-/// A cost of at most what `algorithm` holds, called `whose` in messages. `None`: a mistake was
+/// A cost that fits the bucket of `algorithm`, whose size messages call `whose`. `None`: a mistake was
 /// reported.
 pub fn build(
     raw: &RawCost,

@@ -159,11 +159,8 @@ pub fn build(
     let count = raw
         .count
         .build(|raw_count| raw_count.build(algorithm.as_ref(), raw.consistency.value(), report));
-    let key = raw
-        .key
-        .valid()
-        .and_then(RawKey::parts)
-        .map(|parts| hashed_parts(parts, context.credentials));
+    let key_parts = raw.key.valid().and_then(RawKey::parts);
+    let key = key_parts.map(|parts| hashed_parts(parts, context.credentials));
     let on_outage = raw
         .on_outage
         .valid()

@@ -310,7 +310,7 @@ pub fn hashed(part: KeyPart, credentials: &[CredentialPlace]) -> KeyPart {
 }
 
 /// The first part of a key that is a part of an identity, as operators call it.
-pub fn part_of_identity(parts: &[KeyPart]) -> Option<String> {
+pub fn part_of_identity<'p>(parts: impl IntoIterator<Item = &'p KeyPart>) -> Option<String> {
     for part in parts {
         if let KeyPart::Identity(part) = part {
             return Some(part.name());

@@ -154,11 +154,10 @@ impl RawRefusal {
     /// The answer. `None`: a mistake was reported.
     pub fn build(&self, report: &mut Report) -> Option<FixedResponse> {
         let headers = self.headers.build(|headers| {
-            for entry in headers
-                .0
-                .iter()
-                .filter(|entry| entry.key.as_ref() == Some(&CONTENT_TYPE))
-            {
+            for entry in &headers.0 {
+                if entry.key.as_ref() != Some(&CONTENT_TYPE) {
+                    continue;
+                }
                 let problem = ValueProblem::new("the type of the body has a key of its own");
                 report.mistake(
                     &entry.location,
@@ -235,16 +234,15 @@ impl Scalar for ErrorStatus {
     const WHAT: &'static str = "a status code";
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
-        let code = text
-            .parse()
-            .ok()
-            .and_then(|code| StatusCode::from_u16(code).ok());
-        code.filter(|code| (400..=599).contains(&code.as_u16()))
-            .map(Self)
-            .ok_or_else(|| {
-                ValueProblem::new(format!("{} is not a status code of a refusal", quote(text)))
-                    .hint("write 400 to 599")
-            })
+        let code = text.parse().ok();
+        match code.and_then(|code| StatusCode::from_u16(code).ok()) {
+            Some(code) if (400..=599).contains(&code.as_u16()) => Ok(Self(code)),
+            Some(_) | None => Err(ValueProblem::new(format!(
+                "{} is not a status code of a refusal",
+                quote(text)
+            ))
+            .hint("write 400 to 599")),
+        }
     }
 
     fn schema() -> Json {

@@ -66,7 +66,7 @@ pub struct PlanContext<'a> {
 }
 
 impl PlanContext<'_> {
-    /// The part of a request that tells a client's plan: `own`, or else the first of the limit's
+    /// The part of a request that selects a client's plan: `own`, or else the first of the limit's
     /// key.
     pub fn by(&self, own: Option<KeyPart>) -> Option<KeyPart> {
         let hashed = own.map(|part| hashed(part, self.credentials));
@@ -225,11 +225,7 @@ pub fn plan(raw: &RawPlan, limit: &PlanContext<'_>, report: &mut Report) -> Opti
         let problem = ValueProblem::new(format!(
             "the limit's cost of {inherited} is over the burst, {burst}: no request would pass"
         ));
-        let location = raw
-            .quota
-            .burst
-            .valid()
-            .map_or(&raw.location, |burst| &burst.location);
+        let location = raw.quota.burst.location_or(&raw.location);
         report.mistake(
             location,
             problem.hint("raise the burst, or give the plan a cost of its own"),

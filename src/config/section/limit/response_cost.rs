@@ -1,4 +1,4 @@
-//! `cost` by the response: where its number stands, and what it costs if there is none.
+//! `cost` by the response: where its number is, and the cost if there is none.
 
 use std::num::NonZeroU64;
 

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 use tollgate_limiter::limit::definition::{Limit, LimitUse};
 use tollgate_limiter::limit::key::{BodyMember, KeyPart};
-use tollgate_limiter::limit::plan::Plans;
 
 use crate::config::report::{Location, Report, ValueProblem, quote};
 use crate::config::scalar::text::DefinedName;
@@ -75,35 +74,44 @@ pub fn uses(
     limits: &NamedSection<Limit>,
     report: &mut Report,
 ) -> Option<Vec<CheckedUse>> {
+    let raws = match setting {
+        Setting::Absent => return Some(Vec::new()),
+        Setting::Invalid => return None,
+        Setting::Valid(raws) => raws,
+    };
     let mut seen = HashSet::new();
-    let mut sound = !setting.is_invalid();
-    let mut uses = Vec::new();
-    for raw in setting.valid().into_iter().flatten() {
-        let used = raw.limit.valid().and_then(|name| {
-            let first = seen.insert(name.value.0.clone());
-            check_first(name, first, report)?;
-            let limit = limits.find(name, report)?;
-            Some(CheckedUse {
-                location: name.location.clone(),
-                limit_use: limit_use(&raw.cost, limit, report)?,
-            })
-        });
-        sound &= used.is_some();
-        uses.extend(used);
+    let mut uses = Vec::with_capacity(raws.len());
+    for raw in raws {
+        uses.extend(checked_use(raw, &mut seen, limits, report));
     }
-    if sound { Some(uses) } else { None }
+    if uses.len() == raws.len() {
+        Some(uses)
+    } else {
+        None
+    }
 }
 
-fn check_first(name: &Located<DefinedName>, first: bool, report: &mut Report) -> Option<()> {
-    if first {
-        return Some(());
+/// A use of a limit that is none of those `seen` before. `None`: a mistake was reported.
+fn checked_use(
+    raw: &RawLimitUse,
+    seen: &mut HashSet<Arc<str>>,
+    limits: &NamedSection<Limit>,
+    report: &mut Report,
+) -> Option<CheckedUse> {
+    let name = raw.limit.valid()?;
+    if !seen.insert(name.value.0.clone()) {
+        let problem = ValueProblem::new(format!("{} is listed twice", quote(&name.value.0)));
+        report.mistake(
+            &name.location,
+            problem.hint("to count a request more than once, raise its cost: {limit: …, cost: 2}"),
+        );
+        return None;
     }
-    let problem = ValueProblem::new(format!("{} is listed twice", quote(&name.value.0)));
-    report.mistake(
-        &name.location,
-        problem.hint("to count a request more than once, raise its cost: {limit: …, cost: 2}"),
-    );
-    None
+    let limit = limits.find(name, report)?;
+    Some(CheckedUse {
+        location: name.location.clone(),
+        limit_use: limit_use(&raw.cost, limit, report)?,
+    })
 }
 
 fn limit_use(
@@ -118,13 +126,7 @@ fn limit_use(
             &format!("the burst of {}", quote(&limit.name)),
             report,
         )?;
-        let smallest = limit
-            .plans
-            .iter()
-            .flat_map(Plans::all)
-            .map(|plan| plan.compiled().burst())
-            .min();
-        if let Some(burst) = smallest.and_then(NonZeroU64::new) {
+        if let Some(burst) = smallest_burst(&limit) {
             let whose = format!("the smallest burst of the plans of {}", quote(&limit.name));
             cost::check_fixed(&cost, burst, &whose, raw.location(), report)?;
         }
@@ -133,43 +135,46 @@ fn limit_use(
     Some(LimitUse { cost: cost?, limit })
 }
 
-/// The member of the body that a limit counts or tells plans by, if there is one.
+/// The smallest burst of the plans of a limit, if it has plans.
+fn smallest_burst(limit: &Limit) -> Option<NonZeroU64> {
+    let plans = limit.plans.as_ref()?;
+    let bursts = plans.all().map(|plan| plan.compiled().burst());
+    NonZeroU64::new(bursts.min()?)
+}
+
+/// The parts of a request that a limit counts by, or selects plans by.
+fn parts(limit: &Limit) -> impl Iterator<Item = &KeyPart> {
+    let by = limit.plans.iter().map(|plans| &plans.by);
+    limit.key.parts.iter().chain(by)
+}
+
+/// The member of the body that a limit counts or selects plans by, if there is one.
 pub fn body_member(limit: &Limit) -> Option<&BodyMember> {
-    limit
-        .key
-        .parts
-        .iter()
-        .chain(limit.plans.iter().map(|plans| &plans.by))
-        .find_map(|part| match part {
-            KeyPart::Body(member) => Some(member),
-            _ => None,
-        })
+    for part in parts(limit) {
+        if let KeyPart::Body(member) = part {
+            return Some(member);
+        }
+    }
+    None
 }
 
-/// The path parameters that a limit counts or tells plans by.
-pub fn path_params(limit: &Limit) -> impl Iterator<Item = &Arc<str>> {
-    limit
-        .key
-        .parts
-        .iter()
-        .chain(limit.plans.iter().map(|plans| &plans.by))
-        .filter_map(|part| match part {
-            KeyPart::PathParam(name) => Some(name),
-            _ => None,
-        })
+/// The path parameters that a limit counts or selects plans by.
+pub fn path_params(limit: &Limit) -> Vec<&Arc<str>> {
+    let mut params = Vec::new();
+    for part in parts(limit) {
+        if let KeyPart::PathParam(name) = part {
+            params.push(name);
+        }
+    }
+    params
 }
 
-/// The part of an identity that a limit counts or tells plans by.
+/// The part of an identity that a limit counts or selects plans by, as operators call it.
 pub fn part_of_limit(limit: &Limit) -> Option<String> {
-    part_of_identity(&limit.key.parts).or_else(|| {
-        limit
-            .plans
-            .as_ref()
-            .and_then(|plans| part_of_identity(std::slice::from_ref(&plans.by)))
-    })
+    part_of_identity(parts(limit))
 }
 
-/// The problem with a limit that counts by a part of an identity, in a place where nobody has one.
+/// The problem with a limit that counts by a part of an identity, in a place where requests have none.
 pub fn by_nobody(used: &CheckedUse, part: &str, place: &str) -> ValueProblem {
     let limit = quote(&used.limit_use.limit.name);
     ValueProblem::new(format!(

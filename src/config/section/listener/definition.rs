@@ -104,7 +104,10 @@ pub fn build(
 
 fn check_addresses(raws: &[RawListener], report: &mut Report) {
     let mut lines = HashMap::new();
-    for Located { location, value } in raws.iter().filter_map(|raw| raw.address.valid()) {
+    for raw in raws {
+        let Setting::Valid(Located { location, value }) = &raw.address else {
+            continue;
+        };
         // Each port 0 becomes a port of its own.
         if value.tcp().is_some_and(|address| address.port() == 0) {
             continue;
@@ -143,45 +146,23 @@ fn listener(
     let authenticate = raw
         .authenticate
         .build(|names| listed(&names.0, sections.authenticators, report));
-    let limits = uses(&raw.limits, sections.limits, report).map(|used| {
-        for used in &used {
-            if !raw.authenticate.is_present() {
-                check_listener_limit(used, report);
-            }
-            if let Some(member) = body_member(&used.limit_use.limit) {
-                let limit = quote(&used.limit_use.limit.name);
-                let problem = ValueProblem::new(format!(
-                    "limit {limit} counts by \"{}\" of the body, which is read on routes only",
-                    member.name
-                ));
-                report.mistake(
-                    &used.location,
-                    problem.hint("list the limit on the routes that it is for"),
-                );
-            }
-            if let Some(param) = path_params(&used.limit_use.limit).next() {
-                let limit = quote(&used.limit_use.limit.name);
-                let problem = ValueProblem::new(format!(
-                    "limit {limit} counts by {{{param}}}, which only a route's path has"
-                ));
-                report.mistake(
-                    &used.location,
-                    problem.hint("list this limit at the routes that have the parameter"),
-                );
-            }
+    let used = uses(&raw.limits, sections.limits, report);
+    for used in used.iter().flatten() {
+        if !raw.authenticate.is_present() {
+            check_listener_limit(used, report);
         }
-        used.into_iter().map(|used| used.limit_use).collect()
-    });
-    if let (Setting::Valid(redirect), true) = (&raw.redirect_to_https, raw.tls.is_present()) {
+        check_parts(used, report);
+    }
+    if let Setting::Valid(redirect) = &raw.redirect_to_https
+        && raw.tls.is_present()
+    {
         let problem = ValueProblem::new("a listener with tls has nobody to redirect to HTTPS");
         report.mistake(
             &redirect.location,
             problem.hint("set it on the listener that speaks HTTP in the clear"),
         );
     }
-    let hsts = raw.tls.valid().map_or(Some(None), |raw| {
-        raw.hsts.build(|raw| tls::hsts(raw, report))
-    });
+    let hsts = tls::hsts(&raw.tls, report);
     let tls = raw.tls.build(|raw| tls::tls(raw, report));
     let networks = network_rules(&raw.allow, &raw.deny, report);
     Some(ListenerConfig {
@@ -191,8 +172,34 @@ fn listener(
         redirect_to_https: raw.redirect_to_https.build(|at| Some(at.value.0))?,
         networks: networks?,
         authenticate: authenticate?.unwrap_or_default(),
-        limits: limits?,
+        limits: used?.into_iter().map(|used| used.limit_use).collect(),
     })
+}
+
+/// Reports a limit of a listener that counts by a part which only routes have.
+fn check_parts(used: &CheckedUse, report: &mut Report) {
+    let limit = &used.limit_use.limit;
+    if let Some(member) = body_member(limit) {
+        let problem = ValueProblem::new(format!(
+            "limit {} counts by \"{}\" of the body, which is read on routes only",
+            quote(&limit.name),
+            member.name
+        ));
+        report.mistake(
+            &used.location,
+            problem.hint("list the limit on the routes that it is for"),
+        );
+    }
+    if let Some(param) = path_params(limit).first() {
+        let problem = ValueProblem::new(format!(
+            "limit {} counts by {{{param}}}, which only a route's path has",
+            quote(&limit.name)
+        ));
+        report.mistake(
+            &used.location,
+            problem.hint("list this limit at the routes that have the parameter"),
+        );
+    }
 }
 
 fn server(raw: &RawListener) -> Option<ListenerSpec> {
@@ -219,7 +226,7 @@ fn server(raw: &RawListener) -> Option<ListenerSpec> {
     })
 }
 
-/// Hand-overs are asked for at a socket of their own.
+/// Reports a listener at the socket of `handover`: hand-overs have a socket of their own.
 pub fn check_handover(
     setting: &Setting<NonEmptyList<RawListener>>,
     handover: &Setting<Located<SocketPath>>,
@@ -229,7 +236,10 @@ pub fn check_handover(
     let Some(handover) = handover.valid() else {
         return;
     };
-    for Located { location, value } in listeners.iter().filter_map(|raw| raw.address.valid()) {
+    for raw in listeners {
+        let Setting::Valid(Located { location, value }) = &raw.address else {
+            continue;
+        };
         if matches!(value, ListenAddress::Unix(path) if **path == *handover.value.0) {
             let problem = ValueProblem::new(format!("the socket of handover is at {value}, too"));
             report.mistake(location, problem.hint("give each socket a path of its own"));
@@ -250,7 +260,7 @@ pub fn listener_limits(setting: &Setting<NonEmptyList<RawListener>>) -> HashMap<
     limits
 }
 
-/// Reports a limit of a listener that counts by an identity, where nobody has one: all requests
+/// Reports a limit of a listener that counts by an identity, where requests have none: all of them
 /// would share a bucket.
 pub fn check_listener_limit(used: &CheckedUse, report: &mut Report) {
     if let Some(part) = part_of_limit(&used.limit_use.limit) {

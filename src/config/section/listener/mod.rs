@@ -1,5 +1,5 @@
 //! `listeners`: the addresses that the gateway listens on. `definition` is the section, `address`
-//! has its single values, `tls` its certificates, and `authenticating` tells which requests have an
+//! has its single values, `tls` its certificates, and `authenticating` says which requests have an
 //! identity.
 
 pub mod address;

@@ -107,8 +107,15 @@ fn certificate(raw: &RawCertificate) -> Option<CertificateFiles> {
     })
 }
 
-/// The value of `Strict-Transport-Security`. `None`: a mistake was reported.
-pub fn hsts(raw: &RawHsts, report: &mut Report) -> Option<HeaderValue> {
+/// The value of `Strict-Transport-Security`, if there is one. `None`: a mistake was reported.
+pub fn hsts(setting: &Setting<RawListenerTls>, report: &mut Report) -> Option<Option<HeaderValue>> {
+    match setting {
+        Setting::Valid(raw) => raw.hsts.build(|raw| transport_security(raw, report)),
+        Setting::Absent | Setting::Invalid => Some(None),
+    }
+}
+
+fn transport_security(raw: &RawHsts, report: &mut Report) -> Option<HeaderValue> {
     let age = raw.max_age.value()?.0;
     let subdomains = raw.include_subdomains.value()?;
     let preload = raw.preload.value()?;

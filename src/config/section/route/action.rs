@@ -9,7 +9,7 @@ use std::sync::Arc;
 use http::HeaderValue;
 use serde_json::{Value as Json, json};
 
-use crate::config::report::{Location, Report, ValueProblem, quote};
+use crate::config::report::{Report, ValueProblem, quote};
 use crate::config::scalar::text::OnlyTrue;
 use crate::config::section::common::named::NamedSection;
 use crate::config::section::common::respond::RawRespond;
@@ -101,16 +101,28 @@ impl RawActionKeys {
 
     /// Reports keys that belong to a route that forwards, and two ways to rewrite one path.
     fn check_forward_keys(&self, report: &mut Report) {
-        let rewrites = self.rewrites();
-        let host = ("host", self.host.valid().map(|host| &host.location));
-        let mirror = ("mirror", self.mirror.valid().map(|mirror| &mirror.location));
-        let split_by = ("split_by", self.split_by.valid().map(|_| &self.location));
+        let mut rewrites = Vec::new();
+        if let Setting::Valid(at) = &self.strip_prefix {
+            rewrites.push(("strip_prefix", &at.location));
+        }
+        if let Setting::Valid(record) = &self.replace_prefix {
+            rewrites.push(("replace_prefix", &record.location));
+        }
+        if let Setting::Valid(at) = &self.replace_path {
+            rewrites.push(("replace_path", &at.location));
+        }
         if !self.upstream.is_present() {
-            for (key, location) in rewrites
-                .iter()
-                .chain([&host, &mirror, &split_by])
-                .filter_map(|(key, at)| Some((key, (*at)?)))
-            {
+            let mut present = rewrites.clone();
+            if let Setting::Valid(at) = &self.host {
+                present.push(("host", &at.location));
+            }
+            if let Setting::Valid(record) = &self.mirror {
+                present.push(("mirror", &record.location));
+            }
+            if let Setting::Valid(_) = &self.split_by {
+                present.push(("split_by", &self.location));
+            }
+            for (key, location) in present {
                 let problem = ValueProblem::new(format!("\"{key}\" is for routes that forward"));
                 report.mistake(
                     location,
@@ -118,31 +130,11 @@ impl RawActionKeys {
                 );
             }
         }
-        let mut present = rewrites
-            .iter()
-            .filter_map(|(key, location)| Some((key, (*location)?)));
-        if let (Some((first, _)), Some((second, location))) = (present.next(), present.next()) {
+        if let [(first, _), (second, location), ..] = &*rewrites {
             let problem =
                 ValueProblem::new(format!("\"{first}\" and \"{second}\" exclude each other"));
             report.mistake(location, problem.hint("keep one of the two"));
         }
-    }
-
-    fn rewrites(&self) -> [(&'static str, Option<&Location>); 3] {
-        [
-            (
-                "strip_prefix",
-                self.strip_prefix.valid().map(|at| &at.location),
-            ),
-            (
-                "replace_prefix",
-                self.replace_prefix.valid().map(|record| &record.location),
-            ),
-            (
-                "replace_path",
-                self.replace_path.valid().map(|at| &at.location),
-            ),
-        ]
     }
 }
 
@@ -174,11 +166,14 @@ impl Scalar for HostPolicy {
         if !text.contains(['.', ':']) && nearest(text, words.clone()).is_some() {
             return Err(not_a_host.suggest(text, words, ""));
         }
-        let host =
-            authority(text).and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
-        host.map(Self::Fixed).ok_or_else(|| {
-            not_a_host.hint("write preserve, endpoint, or a host such as api.internal")
-        })
+        let hint = "write preserve, endpoint, or a host such as api.internal";
+        let Some(authority) = authority(text) else {
+            return Err(not_a_host.hint(hint));
+        };
+        match HeaderValue::from_str(authority.as_str()) {
+            Ok(host) => Ok(Self::Fixed(host)),
+            Err(_) => Err(not_a_host.hint(hint)),
+        }
     }
 
     fn schema() -> Json {
@@ -195,14 +190,15 @@ pub fn build(
 ) -> Option<Action> {
     let chosen = keys.choose(report);
     // Both are visited even when one of them is too many: all mistakes are reported at once.
-    let forward = keys
-        .upstream
-        .is_present()
-        .then(|| forward(keys, matches, upstreams, report));
+    let forward = if keys.upstream.is_present() {
+        forward(keys, matches, upstreams, report)
+    } else {
+        None
+    };
     let respond = keys.respond.build(|respond| respond.build(report));
     let redirect = keys.redirect.build(|raw| raw.build(report));
     match chosen? {
-        ActionName::Forward => forward?,
+        ActionName::Forward => forward,
         ActionName::Respond => respond?.map(Action::Respond),
         ActionName::Redirect => redirect?.map(Action::Redirect),
         ActionName::Echo => Some(Action::Echo),
@@ -260,10 +256,10 @@ fn forward(
             "{} gets copies of its own requests",
             quote(&copied.upstream)
         ));
-        let at = keys
-            .mirror
-            .valid()
-            .map_or(&keys.location, |raw| &raw.location);
+        let at = match &keys.mirror {
+            Setting::Valid(raw) => &raw.location,
+            Setting::Absent | Setting::Invalid => &keys.location,
+        };
         report.warning(
             at,
             problem.hint("mirror to another upstream: this one would do everything twice"),
@@ -340,10 +336,11 @@ fn starts_with(path: &PathMatch, prefix: &str) -> bool {
         return false;
     };
     let mut segments = segments.iter();
-    let mut parts = prefix.split('/').skip(1).filter(|part| !part.is_empty());
-    parts.all(|part| {
-        segments.next().is_some_and(
-            |segment| matches!(segment, Segment::Literal(literal) if **literal == *part),
-        )
-    })
+    for part in prefix.split('/').filter(|part| !part.is_empty()) {
+        match segments.next() {
+            Some(Segment::Literal(literal)) if **literal == *part => {}
+            Some(_) | None => return false,
+        }
+    }
+    true
 }

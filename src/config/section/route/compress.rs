@@ -39,16 +39,18 @@ impl RawCompress {
             return Some(default_rules());
         };
         let codings = raw.codings.build(|list| {
-            let codings: Vec<_> = list.0.iter().map(|at| at.value).collect();
-            let again = (1..codings.len()).find(|at| codings[..*at].contains(&codings[*at]));
-            if let Some(again) = again.and_then(|at| list.0.get(at)) {
-                let problem =
-                    ValueProblem::new(format!("{} is here twice", quote(again.value.name())));
-                report.mistake(
-                    &again.location,
-                    problem.hint("list each coding once, the best first"),
-                );
-                return None;
+            let mut codings = Vec::with_capacity(list.0.len());
+            for at in &list.0 {
+                if codings.contains(&at.value) {
+                    let problem =
+                        ValueProblem::new(format!("{} is here twice", quote(at.value.name())));
+                    report.mistake(
+                        &at.location,
+                        problem.hint("list each coding once, the best first"),
+                    );
+                    return None;
+                }
+                codings.push(at.value);
             }
             Some(codings)
         });
@@ -91,16 +93,16 @@ impl Scalar for ContentCoding {
     const WHAT: &'static str = "a content coding";
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
-        CODINGS
-            .into_iter()
-            .find(|coding| coding.name() == text)
-            .ok_or_else(|| {
-                ValueProblem::new(format!(
-                    "{} is not a content coding of the gateway",
-                    quote(text)
-                ))
-                .hint("the codings are zstd, br and gzip")
-            })
+        for coding in CODINGS {
+            if coding.name() == text {
+                return Ok(coding);
+            }
+        }
+        let problem = ValueProblem::new(format!(
+            "{} is not a content coding of the gateway",
+            quote(text)
+        ));
+        Err(problem.hint("the codings are zstd, br and gzip"))
     }
 
     fn schema() -> Json {

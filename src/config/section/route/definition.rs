@@ -140,19 +140,19 @@ pub fn build(
         sections,
         known,
     };
-    let all_matches: Vec<Option<Match>> = raws
-        .iter()
-        .map(|raw| matches(&raw.r#match, report))
-        .collect();
+    let mut all_matches = Vec::with_capacity(raws.len());
+    for raw in raws {
+        all_matches.push(matches(&raw.r#match, report));
+    }
     let mut matched = Vec::new();
     let mut built = Vec::new();
     for (raw, matches) in raws.iter().zip(&all_matches) {
-        let name = raw.name.valid().map(|name| &*name.value.0);
-        for part in name
-            .and_then(|name| known.routes.get(name))
-            .into_iter()
-            .flatten()
-        {
+        let name = match &raw.name {
+            Setting::Valid(name) => Some(&*name.value.0),
+            Setting::Absent | Setting::Invalid => None,
+        };
+        let parts = name.and_then(|name| known.routes.get(name));
+        for part in parts.into_iter().flatten() {
             let route = &*part.route;
             matched.push(MatchedRoute {
                 name: Some(&route.name),
@@ -162,11 +162,13 @@ pub fn build(
             built.push(Some(part.route.clone()));
         }
         built.push(route(raw, matches.as_ref(), &context, report).map(Arc::new));
-        matched.extend(matches.as_ref().map(|matches| MatchedRoute {
-            name,
-            location: &raw.location,
-            matches,
-        }));
+        if let Some(matches) = matches {
+            matched.push(MatchedRoute {
+                name,
+                location: &raw.location,
+                matches,
+            });
+        }
     }
     report_ambiguities(&matched, report);
     warn_of_hidden(&matched, report);
@@ -175,7 +177,10 @@ pub fn build(
 
 fn check_names(raws: &[RawRoute], report: &mut Report) {
     let mut lines = HashMap::new();
-    for Located { location, value } in raws.iter().filter_map(|raw| raw.name.valid()) {
+    for raw in raws {
+        let Setting::Valid(Located { location, value }) = &raw.name else {
+            continue;
+        };
         match lines.entry(value.0.clone()) {
             Entry::Vacant(entry) => {
                 entry.insert(location.clone());
@@ -204,7 +209,7 @@ fn route(
         .build(|names| listed(names, context.sections.authenticators, report));
     let identified = context.asking.identified(&raw.authenticate);
     check_route(
-        raw,
+        &raw.action,
         used.as_deref().unwrap_or_default(),
         templates(raw),
         &identified,

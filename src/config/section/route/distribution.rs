@@ -92,15 +92,14 @@ pub fn split(
 ) -> Option<Vec<SplitPart>> {
     let mut parts: Vec<SplitPart> = Vec::new();
     for raw in raws {
-        let upstream = raw.to.valid().and_then(|name| upstreams.find(name, report));
+        let Setting::Valid(name) = &raw.to else {
+            continue;
+        };
+        let upstream = upstreams.find(name, report);
         let (Some(upstream), Some(share)) = (upstream, raw.weight.value()) else {
             continue;
         };
-        if let Some(name) = raw
-            .to
-            .valid()
-            .filter(|_| parts.iter().any(|part| part.upstream == upstream.name))
-        {
+        if parts.iter().any(|part| part.upstream == upstream.name) {
             let problem = ValueProblem::new(format!("{} is listed twice", quote(&upstream.name)));
             report.mistake(
                 &name.location,

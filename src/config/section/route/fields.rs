@@ -1,4 +1,4 @@
-//! `request_headers` and `response_headers` of a route, and `redirect`: whatever is written with
+//! `request_headers` and `response_headers` of a route, and `redirect`: the texts with
 //! variables.
 
 use http::{HeaderName, StatusCode};

@@ -1,4 +1,4 @@
-//! Limits, splits and texts that go by an identity, on a route where nobody has one.
+//! Limits, splits and texts that go by an identity, on a route whose requests have none.
 
 use tollgate_limiter::limit::key::OnMissing;
 
@@ -6,14 +6,14 @@ use crate::config::report::{Location, Report, ValueProblem, quote};
 use crate::config::section::limit::key::{RawKey, part_of_identity};
 use crate::config::section::limit::uses::{CheckedUse, by_nobody, part_of_limit};
 use crate::config::section::listener::authenticating::IdentifiedRequests;
-use crate::config::section::route::definition::RawRoute;
+use crate::config::section::route::action::RawActionKeys;
 use crate::config::yaml::decode::{Located, Setting};
 use crate::route::template::Template;
 
-/// Reports what goes by an identity on a route where nobody has one, and limits that count all such
+/// Reports settings that go by an identity on a route whose requests have none, and limits that count all such
 /// requests of a listener together.
 pub fn check_route<'t>(
-    raw: &RawRoute,
+    action: &RawActionKeys,
     limits: &[CheckedUse],
     templates: impl Iterator<Item = &'t Located<Template>>,
     identified: &IdentifiedRequests,
@@ -36,8 +36,10 @@ pub fn check_route<'t>(
                     );
                 }
             }
-            check_split(&raw.action.split_by, &raw.action.location, report);
-            templates.for_each(|at| check_template(at, report));
+            check_split(&action.split_by, &action.location, report);
+            for at in templates {
+                check_template(at, report);
+            }
         }
     }
 }
@@ -70,7 +72,7 @@ fn check_split(split_by: &Setting<RawKey>, location: &Location, report: &mut Rep
     }
 }
 
-/// Reports a text with a variable of an identity, where nobody has one.
+/// Reports a text with a variable of an identity, where requests have none.
 fn check_template(at: &Located<Template>, report: &mut Report) {
     if let Some(variable) = at
         .value

@@ -12,7 +12,7 @@ use crate::config::yaml::schema::or_variable;
 use crate::route::retry::back_off::BackOff;
 use crate::route::retry::{GrpcStatus, RetryCondition, RetryPolicy};
 
-/// The most that is kept of a body: many requests at a time may each hold as much.
+/// Bytes kept of a body at most: many requests at a time may each have as many.
 const MOST_KEPT: u64 = 1 << 20;
 
 record! {
@@ -120,7 +120,7 @@ const FAULTS: [(&str, RetryCondition); 3] = [
     ("timeout", RetryCondition::Timeout),
 ];
 
-/// The statuses of gRPC that tell of a failure, as they are written.
+/// The statuses of gRPC for failures, as they are written.
 const CALLS: [(&str, GrpcStatus); 16] = [
     ("cancelled", GrpcStatus::Cancelled),
     ("unknown", GrpcStatus::Unknown),

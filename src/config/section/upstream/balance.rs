@@ -148,7 +148,7 @@ pub fn balance(raw: &RawBalance) -> Option<Balance> {
     })
 }
 
-/// An upstream as it balances, with its name and where it stands.
+/// The balancing of an upstream, with its name and its location.
 pub struct BalancedUpstream<'a> {
     pub name: &'a str,
     pub location: &'a Location,
@@ -184,7 +184,7 @@ pub fn warn_of_shared_cookies(upstreams: &[BalancedUpstream<'_>], report: &mut R
     }
 }
 
-/// Warns of upstreams that go by who the client is, on routes where nobody says so.
+/// Warns of upstreams that balance by identity, on routes whose requests have none.
 pub fn warn_of_unknown_clients(
     upstreams: &[BalancedUpstream<'_>],
     asking: &AskingListeners,

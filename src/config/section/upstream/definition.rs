@@ -191,7 +191,7 @@ fn speaks_http2(raw: &RawUpstream, scheme: EndpointScheme) -> bool {
     }
 }
 
-/// The upstreams by name, each with where it stands and how it balances.
+/// The balancing of each upstream.
 pub fn balanced(
     upstreams: &Setting<Mapping<DefinedName, RawUpstream>>,
 ) -> Vec<BalancedUpstream<'_>> {

@@ -1,6 +1,7 @@
 //! `discover` of an upstream: endpoints that are found by DNS or in a file.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -77,7 +78,7 @@ impl Scalar for DnsName {
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
         let problem = ValueProblem::new(format!("{} is not a name in DNS", quote(text)));
-        if text.parse::<std::net::IpAddr>().is_ok() {
+        if text.parse::<IpAddr>().is_ok() {
             return Err(problem.hint("write an address under \"endpoints\""));
         }
         if !is_dns_name(text) {
@@ -128,21 +129,20 @@ impl Scalar for ResolverAddress {
     const WHAT: &'static str = "the address of a DNS server";
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
-        let address = text
-            .parse()
-            .ok()
-            .map(|ip| SocketAddr::new(ip, 53))
-            .or_else(|| text.parse().ok());
-        address
-            .filter(|address| address.port() > 0)
-            .map(Self)
-            .ok_or_else(|| {
-                ValueProblem::new(format!(
+        let address = match text.parse::<IpAddr>() {
+            Ok(ip) => Some(SocketAddr::new(ip, 53)),
+            Err(_) => text.parse().ok(),
+        };
+        match address {
+            Some(address) if address.port() > 0 => Ok(Self(address)),
+            Some(_) | None => {
+                let problem = ValueProblem::new(format!(
                     "{} is not the address of a DNS server",
                     quote(text)
-                ))
-                .hint("write 10.96.0.10, or 10.96.0.10:5353")
-            })
+                ));
+                Err(problem.hint("write 10.96.0.10, or 10.96.0.10:5353"))
+            }
+        }
     }
 
     fn schema() -> Json {
@@ -159,7 +159,9 @@ const MAX_TTL: Duration = Duration::from_secs(60);
 pub fn build(raw: &RawDiscover, report: &mut Report) -> Option<DiscoverySpec> {
     let source = source(raw, report);
     let dns = dns_settings(raw);
-    if let Some(at) = raw.port.valid().filter(|_| !raw.dns.is_present()) {
+    if let Setting::Valid(at) = &raw.port
+        && !raw.dns.is_present()
+    {
         let problem = ValueProblem::new("\"port\" is for endpoints that \"dns\" finds");
         report.mistake(
             &at.location,
@@ -167,22 +169,21 @@ pub fn build(raw: &RawDiscover, report: &mut Report) -> Option<DiscoverySpec> {
         );
         return None;
     }
-    if let Some(at) = dns_keys(raw)
-        .into_iter()
-        .flatten()
-        .next()
-        .filter(|_| raw.file.is_present())
+    if let Some(location) = first_dns_key(raw)
+        && raw.file.is_present()
     {
         let problem = ValueProblem::new("a file of endpoints is not looked up in DNS");
-        report.mistake(at, problem.hint("keep \"file\" alone"));
+        report.mistake(location, problem.hint("keep \"file\" alone"));
         return None;
     }
-    let (question, file) = source?;
-    let Some(question) = question else {
-        return file;
+    let question = match source? {
+        EndpointSource::Dns(question) => question,
+        EndpointSource::File(path) => return Some(DiscoverySpec::File(path)),
     };
     let spec = DnsSpec { question, ..dns? };
-    if let Some(at) = raw.min_ttl.valid().filter(|_| spec.min_ttl > spec.max_ttl) {
+    if let Setting::Valid(at) = &raw.min_ttl
+        && spec.min_ttl > spec.max_ttl
+    {
         let problem = ValueProblem::new("\"min_ttl\" is longer than \"max_ttl\"");
         report.mistake(
             &at.location,
@@ -196,15 +197,12 @@ pub fn build(raw: &RawDiscover, report: &mut Report) -> Option<DiscoverySpec> {
 impl RawEndpointSources {
     /// The protocol of endpoints that are found by DNS, and where that is said.
     pub fn dns_scheme(&self) -> Option<(EndpointScheme, &Location)> {
-        let discover = self
-            .discover
-            .valid()
-            .filter(|discover| !discover.file.is_present())?;
-        let at = discover.scheme.valid();
-        Some((
-            scheme_of(discover),
-            at.map_or(&discover.location, |at| &at.location),
-        ))
+        let discover = self.discover.valid()?;
+        if discover.file.is_present() {
+            return None;
+        }
+        let location = discover.scheme.location_or(&discover.location);
+        Some((scheme(discover), location))
     }
 
     /// The protocols of its endpoints, as far as this file says, and where it does.
@@ -217,8 +215,8 @@ impl RawEndpointSources {
     }
 
     /// The name of all endpoints that are found by DNS: that of the host, or the domain of the service.
-    /// The name of a service's server is said by DNS alone, which anybody on the way can change (RFC
-    /// 6125 §1.7.2).
+    /// The name of a service's server comes from DNS, which anybody on the way can change (RFC 6125
+    /// §1.7.2).
     pub fn dns_name(&self) -> Option<&str> {
         let discover = self.discover.valid()?;
         let name = match (discover.dns.valid(), discover.srv.valid()) {
@@ -231,9 +229,10 @@ impl RawEndpointSources {
 
     /// Whether endpoints are in a file, with any protocol.
     pub fn is_in_file(&self) -> bool {
-        self.discover
-            .valid()
-            .is_some_and(|discover| discover.file.is_present())
+        match &self.discover {
+            Setting::Valid(discover) => discover.file.is_present(),
+            Setting::Absent | Setting::Invalid => false,
+        }
     }
 
     /// An upstream has endpoints or finds them. `None`: a mistake was reported.
@@ -259,39 +258,33 @@ impl RawEndpointSources {
     }
 }
 
-fn scheme_of(raw: &RawDiscover) -> EndpointScheme {
+fn scheme(raw: &RawDiscover) -> EndpointScheme {
     raw.scheme.value().unwrap_or(EndpointScheme::Http)
 }
 
-type Source = (Option<DnsQuestion>, Option<DiscoverySpec>);
+/// The way in which endpoints are found.
+enum EndpointSource {
+    Dns(DnsQuestion),
+    File(PathBuf),
+}
 
 /// The question to DNS, or the file.
-fn source(raw: &RawDiscover, report: &mut Report) -> Option<Source> {
-    let port = raw
-        .port
-        .valid()
-        .and_then(|at| u16::try_from(at.value.0).ok());
-    let port = port.unwrap_or(scheme_of(raw).default_port());
+fn source(raw: &RawDiscover, report: &mut Report) -> Option<EndpointSource> {
+    let port = match raw.port.value() {
+        Some(port) => u16::try_from(port.0).ok()?,
+        None => scheme(raw).default_port(),
+    };
     let options = [
         raw.dns.build(|at| {
-            Some((
-                Some(DnsQuestion::Addresses {
-                    name: at.value.0.clone(),
-                    port,
-                }),
-                None,
-            ))
+            let name = at.value.0.clone();
+            Some(EndpointSource::Dns(DnsQuestion::Addresses { name, port }))
         }),
         raw.srv.build(|at| {
-            Some((
-                Some(DnsQuestion::Services {
-                    name: at.value.0.clone(),
-                }),
-                None,
-            ))
+            let name = at.value.0.clone();
+            Some(EndpointSource::Dns(DnsQuestion::Services { name }))
         }),
         raw.file
-            .build(|at| Some((None, Some(DiscoverySpec::File(at.value.0.clone()))))),
+            .build(|at| Some(EndpointSource::File(at.value.0.clone()))),
     ];
     only_one(options).unwrap_or_else(|_| {
         let problem = ValueProblem::new("endpoints are found by exactly one of dns, srv, file");
@@ -301,40 +294,33 @@ fn source(raw: &RawDiscover, report: &mut Report) -> Option<Source> {
     })
 }
 
-/// All but the question.
+/// The settings of lookups, with a question that is still to be replaced.
 fn dns_settings(raw: &RawDiscover) -> Option<DnsSpec> {
-    let max_ttl = raw.max_ttl.build(|at| Some(at.value.0))?.unwrap_or(MAX_TTL);
+    let max_ttl = duration(&raw.max_ttl)?.unwrap_or(MAX_TTL);
     Some(DnsSpec {
         question: DnsQuestion::Services { name: "".into() },
-        scheme: scheme_of(raw),
-        min_ttl: raw
-            .min_ttl
-            .build(|at| Some(at.value.0))?
-            .unwrap_or(MIN_TTL.min(max_ttl)),
+        scheme: scheme(raw),
+        min_ttl: duration(&raw.min_ttl)?.unwrap_or(MIN_TTL.min(max_ttl)),
         max_ttl,
-        keep_on_empty: raw
-            .keep_on_empty
-            .build(|at| Some(at.value.0))?
-            .unwrap_or_default(),
-        keep_on_failure: raw.keep_on_failure.build(|at| Some(at.value.0))?,
-        resolvers: raw
-            .resolvers
-            .build(|list| Some(list.0.iter().map(|at| at.value.0).collect()))?
-            .unwrap_or_default(),
+        keep_on_empty: duration(&raw.keep_on_empty)?.unwrap_or_default(),
+        keep_on_failure: duration(&raw.keep_on_failure)?,
+        resolvers: raw.resolvers.items().iter().map(|at| at.value.0).collect(),
     })
 }
 
-/// The places of the keys that belong to DNS.
-fn dns_keys(raw: &RawDiscover) -> [Option<&Location>; 6] {
-    [
-        raw.scheme.valid().map(|at| &at.location),
-        raw.min_ttl.valid().map(|at| &at.location),
-        raw.max_ttl.valid().map(|at| &at.location),
-        raw.keep_on_empty.valid().map(|at| &at.location),
-        raw.keep_on_failure.valid().map(|at| &at.location),
-        raw.resolvers
-            .valid()
-            .and_then(|list| list.0.first())
-            .map(|at| &at.location),
-    ]
+fn duration<const MIN_MS: u64>(
+    setting: &Setting<Located<BoundedDuration<DAY, MIN_MS>>>,
+) -> Option<Option<Duration>> {
+    setting.build(|at| Some(at.value.0))
+}
+
+/// The location of the first key that belongs to DNS.
+fn first_dns_key(raw: &RawDiscover) -> Option<&Location> {
+    raw.scheme
+        .location()
+        .or(raw.min_ttl.location())
+        .or(raw.max_ttl.location())
+        .or(raw.keep_on_empty.location())
+        .or(raw.keep_on_failure.location())
+        .or(raw.resolvers.items().first().map(|at| &at.location))
 }

@@ -130,7 +130,7 @@ pub fn checked_endpoints(
     }
 }
 
-/// Backups stand in for other endpoints of the upstream. `None`: a mistake was reported.
+/// Reports endpoints that are all backups. `None`: a mistake was reported.
 pub fn check_backups(
     endpoints: &Setting<NonEmptyList<RawEndpoint>>,
     report: &mut Report,

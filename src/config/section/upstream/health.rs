@@ -84,17 +84,15 @@ impl Scalar for Percent {
     const WHAT: &'static str = "a percentage";
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
-        let number = text
-            .strip_suffix('%')
-            .and_then(units::whole)
-            .and_then(|number| u8::try_from(number).ok());
-        number
-            .filter(|percent| *percent <= 100)
-            .map(|percent| Self(Percentage::new(percent)))
-            .ok_or_else(|| {
-                ValueProblem::new(format!("{} is not a percentage", quote(text)))
-                    .hint("write 0% to 100%, in whole percent")
-            })
+        let number = text.strip_suffix('%').and_then(units::whole);
+        match number.map(u8::try_from) {
+            Some(Ok(percent @ 0..=100)) => Ok(Self(Percentage::new(percent))),
+            Some(_) | None => Err(ValueProblem::new(format!(
+                "{} is not a percentage",
+                quote(text)
+            ))
+            .hint("write 0% to 100%, in whole percent")),
+        }
     }
 
     fn schema() -> Json {

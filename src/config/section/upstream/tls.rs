@@ -11,7 +11,7 @@ use crate::config::yaml::decode::{Located, Scalar, Setting};
 use crate::config::yaml::record::record;
 use crate::transport::tls::client::{ClientTls, ClientTlsError, ClientTlsSpec, PeerName};
 use crate::upstream::tls::UpstreamTls;
-use crate::upstream::url::{EndpointScheme, EndpointUrl};
+use crate::upstream::url::EndpointScheme;
 
 record! {
     /// TLS to an upstream. The files are PEM, and are read again when they change.
@@ -60,19 +60,17 @@ pub fn build(
     if sources.endpoints.is_invalid() || sources.discover.is_invalid() {
         return None;
     }
-    let endpoints = sources.endpoints.items();
-    let secured: Vec<_> = endpoints
-        .iter()
-        .map(|at| &at.url)
-        .filter(|at| at.value.scheme == EndpointScheme::Https)
-        .collect();
-    let discovered = sources
-        .dns_scheme()
-        .filter(|(scheme, _)| *scheme == EndpointScheme::Https);
-    let first = secured
-        .first()
-        .map(|at| &at.location)
-        .or(discovered.map(|(_, location)| location));
+    let mut secured = Vec::new();
+    for endpoint in sources.endpoints.items() {
+        if endpoint.url.value.scheme == EndpointScheme::Https {
+            secured.push(&endpoint.url);
+        }
+    }
+    let first = match (secured.first(), sources.dns_scheme()) {
+        (Some(at), _) => Some(&at.location),
+        (None, Some((EndpointScheme::Https, location))) => Some(location),
+        (None, _) => None,
+    };
     let tls = match (setting, first) {
         (Setting::Invalid, _) => None,
         (Setting::Valid(tls), None) if !sources.is_in_file() => {
@@ -95,24 +93,27 @@ pub fn build(
         server_name: tls.server_name.or(name),
         ..tls
     };
-    let named = secured.iter().filter(|at| tls.name_of(&at.value).is_none());
-    let unnamed: Vec<&&Located<EndpointUrl>> = named.collect();
-    for at in &unnamed {
-        let problem = ValueProblem::new("its certificate has no name that could be verified");
-        report.mistake(
-            &at.location,
-            problem.hint("give \"server_name\" under \"tls\""),
-        );
+    let mut all_have_names = true;
+    for at in secured {
+        if tls.name_of(&at.value).is_none() {
+            let problem = ValueProblem::new("its certificate has no name that could be verified");
+            report.mistake(
+                &at.location,
+                problem.hint("give \"server_name\" under \"tls\""),
+            );
+            all_have_names = false;
+        }
     }
-    unnamed.is_empty().then_some(Some(tls))
+    if all_have_names {
+        Some(Some(tls))
+    } else {
+        None
+    }
 }
 
 /// The settings as they are written. `None`: a mistake was reported.
 fn written(raw: &RawUpstreamTls, report: &mut Report) -> Option<UpstreamTls> {
-    let ca = raw
-        .ca
-        .build(|path| pem(path, report))
-        .map(|ca| ca.map(Arc::from));
+    let ca = raw.ca.build(|path| pem(path, report).map(Arc::from));
     let identity = match (&raw.cert, &raw.key) {
         (Setting::Absent, Setting::Absent) => Some(None),
         (Setting::Valid(cert), Setting::Valid(key)) => {
@@ -132,7 +133,7 @@ fn written(raw: &RawUpstreamTls, report: &mut Report) -> Option<UpstreamTls> {
         let problem = ValueProblem::new(
             "certificates are not verified: anybody on the way can read and change everything",
         );
-        let location = raw.verify.valid().map_or(&raw.location, |at| &at.location);
+        let location = raw.verify.location_or(&raw.location);
         report.warning(location, problem.hint("give \"ca\" instead"));
     }
     let spec = ClientTlsSpec {
@@ -140,39 +141,47 @@ fn written(raw: &RawUpstreamTls, report: &mut Report) -> Option<UpstreamTls> {
         identity: identity?,
         verify,
     };
-    let files = [&raw.ca, &raw.cert, &raw.key];
-    let settings = ClientTls::new(spec).map_err(|error| {
-        let path = match error {
-            ClientTlsError::NoAuthority | ClientTlsError::Authority => &raw.ca,
-            ClientTlsError::Certificate => &raw.cert,
-            ClientTlsError::Key | ClientTlsError::Pair => &raw.key,
-            ClientTlsError::System => &Setting::Absent,
-        };
-        match path.valid() {
-            Some(path) => report.mistake(&path.location, unusable(path, error)),
-            None => report.mistake(&raw.location, no_authorities(error)),
+    let settings = match ClientTls::new(spec) {
+        Ok(settings) => settings,
+        Err(error) => {
+            let path = match error {
+                ClientTlsError::NoAuthority | ClientTlsError::Authority => &raw.ca,
+                ClientTlsError::Certificate => &raw.cert,
+                ClientTlsError::Key | ClientTlsError::Pair => &raw.key,
+                ClientTlsError::System => &Setting::Absent,
+            };
+            match path.valid() {
+                Some(path) => report.mistake(&path.location, unusable(path, error)),
+                None => report.mistake(&raw.location, no_authorities(error)),
+            }
+            return None;
         }
-    });
+    };
+    let mut files = Vec::new();
+    for setting in [&raw.ca, &raw.cert, &raw.key] {
+        if let Setting::Valid(at) = setting {
+            files.push(at.value.0.clone());
+        }
+    }
     Some(UpstreamTls {
-        settings: Arc::new(settings.ok()?),
+        settings: Arc::new(settings),
         server_name: raw.server_name.build(|at| Some(at.value.0.clone()))?,
-        files: files
-            .into_iter()
-            .filter_map(Setting::valid)
-            .map(|at| at.value.0.clone())
-            .collect(),
+        files,
     })
 }
 
 fn settings(spec: ClientTlsSpec, location: &Location, report: &mut Report) -> Option<UpstreamTls> {
-    let settings = ClientTls::new(spec)
-        .map_err(|error| report.mistake(location, no_authorities(error)))
-        .ok()?;
-    Some(UpstreamTls {
-        settings: Arc::new(settings),
-        server_name: None,
-        files: Vec::new(),
-    })
+    match ClientTls::new(spec) {
+        Ok(settings) => Some(UpstreamTls {
+            settings: Arc::new(settings),
+            server_name: None,
+            files: Vec::new(),
+        }),
+        Err(error) => {
+            report.mistake(location, no_authorities(error));
+            None
+        }
+    }
 }
 
 fn no_authorities(error: ClientTlsError) -> ValueProblem {

@@ -62,10 +62,13 @@ impl Scalar for HostMatch {
 }
 
 fn is_ipv6_literal(host: &str) -> bool {
-    let inner = host
+    match host
         .strip_prefix('[')
-        .and_then(|host| host.strip_suffix(']'));
-    inner.is_some_and(|inner| inner.parse::<std::net::Ipv6Addr>().is_ok())
+        .and_then(|host| host.strip_suffix(']'))
+    {
+        Some(inner) => inner.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => false,
+    }
 }
 
 /// RFC 1123 §2.1, and underscores, which container names have.
@@ -181,12 +184,17 @@ fn order(path: &PathMatch) -> (u8, Vec<u8>) {
     match path {
         PathMatch::Expression(_) => (1, Vec::new()),
         PathMatch::Pattern(PathPattern { segments, rest }) => {
-            let ranks = segments
-                .iter()
-                .map(|segment| u8::from(matches!(segment, Segment::Param(_))));
-            // A prefix goes behind the longer ones that begin like it.
-            let end = rest.then_some(2);
-            (if *rest { 2 } else { 0 }, ranks.chain(end).collect())
+            let mut ranks = Vec::with_capacity(segments.len() + 1);
+            for segment in segments {
+                ranks.push(u8::from(matches!(segment, Segment::Param(_))));
+            }
+            if *rest {
+                // A prefix goes behind the longer ones that begin like it.
+                ranks.push(2);
+                (2, ranks)
+            } else {
+                (0, ranks)
+            }
         }
     }
 }

@@ -5,8 +5,8 @@ use crate::config::section::route::matching::ambiguity::MatchedRoute;
 use crate::route::expression::PathExpression;
 use crate::route::{Match, PathMatch};
 
-/// Warns of routes that another one hides. Patterns do not: the more specific one goes first, and
-/// two that are alike are a mistake.
+/// Warns of routes that an expression of another route hides. Patterns hide none: the more specific
+/// one goes first, and two that are alike are a mistake.
 pub fn warn_of_hidden(routes: &[MatchedRoute<'_>], report: &mut Report) {
     let mut greedy = Vec::new();
     for (index, route) in routes.iter().enumerate() {
@@ -67,7 +67,7 @@ fn hiding<'e, 'a>(
 }
 
 impl RouteExpression<'_> {
-    /// Whether it takes whatever a path of the route at `index` takes, before that does.
+    /// Whether it takes every request of a path of the route at `index`, before that does.
     fn takes_path(&self, path: &PathMatch, index: usize) -> bool {
         let takes_everything = self.expression.takes_everything();
         match path {
@@ -90,7 +90,7 @@ fn expressions(matches: &Match) -> impl Iterator<Item = &PathExpression> {
     })
 }
 
-/// Whether `by` takes whatever `hidden` takes, as far as methods and header fields go.
+/// Whether `by` takes every request of `hidden`, by methods and header fields alone.
 fn takes_all(by: &Match, hidden: &Match) -> bool {
     let methods = by.methods.is_empty()
         || !hidden.methods.is_empty()

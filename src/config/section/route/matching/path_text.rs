@@ -77,7 +77,7 @@ impl Scalar for PathPrefix {
 impl Scalar for FullPath {
     const WHAT: &'static str = "a path";
 
-    /// Goes into the request line: whatever ends a path there is refused, and so are dot segments.
+    /// Refuses characters that end a path in a request line, and dot segments.
     fn read(text: &str) -> Result<Self, ValueProblem> {
         split(
             text.strip_suffix('/')
