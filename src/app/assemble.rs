@@ -25,8 +25,8 @@ use crate::gateway::stack::{
     CrossOriginLayer, RequestBound, RequestChanges,
 };
 use crate::gateway::{Gateway, RouteGuard, RouteRuntime, RouteTarget, UNROUTED, Upstreams};
-use crate::identity::key_table::ApiKeyTable;
-use crate::identity::method::CredentialPlace;
+use crate::identity::api_key::ApiKeyTable;
+use crate::identity::credential::CredentialPlace;
 use crate::identity::route::RouteAuthenticators;
 use crate::identity::spec::AuthenticatorSpec;
 use crate::identity::{Authenticators, NamedAuthenticator};

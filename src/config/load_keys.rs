@@ -8,8 +8,8 @@ use super::file::identity::keys::RawApiKey;
 use super::report::{Location, Mistakes, Report, ValueProblem};
 use super::yaml::decode::Decode;
 use super::{check, source, yaml};
+use crate::identity::api_key::ApiKeyTable;
 use crate::identity::jwt::key_set::{KeySet, KeySetError, KeySetOrigin};
-use crate::identity::key_table::ApiKeyTable;
 use crate::identity::password::user_table::UserTable;
 
 /// Reads and checks the file at `path`, whose clients each of these `authenticators` has. It has no

@@ -12,8 +12,8 @@ use crate::error::Failure;
 use crate::gateway::answer::rendered::RenderedFields;
 use crate::gateway::client_fields;
 use crate::gateway::exchange::Exchange;
-use crate::identity::credential::remove_all;
-use crate::identity::method::CredentialPlace;
+use crate::identity::credential::CredentialPlace;
+use crate::identity::route::remove_credentials;
 use crate::proxy::message::headers;
 use crate::route::fields::FieldChanges;
 
@@ -67,7 +67,7 @@ where
     fn call(&mut self, exchange: &'a mut Exchange<'g>) -> S::Future {
         if let Some(changes) = &self.changes {
             // First, or a variable such as {uri} would have them.
-            remove_all(&changes.credentials, exchange.request);
+            remove_credentials(&changes.credentials, exchange.request);
             if !changes.own_fields.is_empty() {
                 client_fields::remove(exchange.request, &changes.own_fields);
             }

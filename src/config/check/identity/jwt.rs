@@ -11,9 +11,9 @@ use crate::config::file::scalar::text::PlainText;
 use crate::config::report::{Report, ValueProblem};
 use crate::config::yaml::collection::NonEmptyList;
 use crate::config::yaml::decode::{Located, Setting};
+use crate::identity::credential::CredentialPlace;
 use crate::identity::jwt::algorithm::{ALGORITHMS, is_symmetric};
 use crate::identity::jwt::spec::{JwtSpec, KeySetSource, KeySetUrl};
-use crate::identity::method::CredentialPlace;
 use crate::transport::tls::client::{ClientTls, ClientTlsSpec, PeerName};
 
 /// Builds the rules that tokens are checked by. `None`: a mistake was reported.

@@ -11,7 +11,7 @@ use crate::config::file::scalar::text::{DefinedName, PlainText};
 use crate::config::report::{Location, Report, ValueProblem, quote};
 use crate::config::yaml::collection::MappingEntry;
 use crate::config::yaml::decode::Located;
-use crate::identity::key_table::{ApiKeyTable, CredentialHash};
+use crate::identity::api_key::{ApiKeyTable, CredentialHash};
 
 /// The authenticator or the application that knows the clients of keys.
 #[derive(Clone, Copy)]

@@ -20,7 +20,7 @@ use crate::config::file::scalar::text::{DefinedName, PlainText};
 use crate::config::report::{Location, Report, ValueProblem, quote};
 use crate::config::yaml::decode::{Located, only_one};
 use crate::identity::api_key::spec::{ApiKeySource, ApiKeySpec, StoredKeySpec};
-use crate::identity::method::CredentialPlace;
+use crate::identity::credential::CredentialPlace;
 use crate::identity::spec::{AuthenticationMethod, AuthenticatorSpec};
 use crate::upstream::UpstreamSpec;
 

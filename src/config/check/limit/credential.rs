@@ -3,7 +3,7 @@
 
 use tollgate_limiter::limit::key::KeyPart;
 
-use crate::identity::method::CredentialPlace;
+use crate::identity::credential::CredentialPlace;
 
 /// `part`, as a secret if an authenticator finds a credential there.
 pub fn hashed(part: KeyPart, credentials: &[CredentialPlace]) -> KeyPart {

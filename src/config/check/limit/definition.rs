@@ -15,7 +15,7 @@ use crate::config::check::named::NamedSection;
 use crate::config::file::limit::{RawDegrade, RawKey, RawLimit, RawOnLimit};
 use crate::config::file::scalar::text::DefinedName;
 use crate::config::report::{Report, ValueProblem};
-use crate::identity::method::CredentialPlace;
+use crate::identity::credential::CredentialPlace;
 use crate::upstream::UpstreamSpec;
 
 /// The rest of the file, where a limit refers to it.

@@ -15,7 +15,7 @@ use crate::config::file::scalar::text::PlainText;
 use crate::config::report::{Report, ValueProblem, quote};
 use crate::config::yaml::collection::{Mapping, MappingEntry};
 use crate::config::yaml::decode::only_one;
-use crate::identity::method::CredentialPlace;
+use crate::identity::credential::CredentialPlace;
 
 /// The limit that the plans are of, and the rest of the file.
 pub struct PlanContext<'a> {

@@ -7,7 +7,7 @@ use crate::config::report::ValueProblem;
 use crate::config::yaml::collection::Mapping;
 use crate::config::yaml::decode::{Located, Scalar};
 use crate::config::yaml::record::record;
-use crate::identity::key_table::CredentialHash;
+use crate::identity::api_key::CredentialHash;
 
 record! {
     /// A key, and the client that has it.

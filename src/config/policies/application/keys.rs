@@ -8,7 +8,7 @@ use crate::config::file::policies::{RawApplication, RawPolicyKey};
 use crate::config::file::scalar::text::{DefinedName, PlainText};
 use crate::config::report::{Report, ValueProblem};
 use crate::config::yaml::decode::{Located, Setting};
-use crate::identity::key_table::ApiKeyTable;
+use crate::identity::api_key::ApiKeyTable;
 
 /// Bytes of a label at most.
 const LONGEST_LABEL: usize = 256;
