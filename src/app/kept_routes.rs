@@ -11,7 +11,7 @@ use tollgate_limiter::request::compiled_limit::LargestCosts;
 
 use crate::config::Config;
 use crate::gateway::{Gateway, RouteRuntime};
-use crate::identity::key_table::ApiKeyTable;
+use crate::identity::api_key::ApiKeyTable;
 use crate::route::Route;
 
 /// The routes at work that may go on, by name.

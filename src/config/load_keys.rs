@@ -9,8 +9,8 @@ use super::section::authenticator::key_file::{ApiKeyEntries, ClientSpace, RawApi
 use super::section::authenticator::user_file;
 use super::yaml::decode::Decode;
 use super::{source, yaml};
+use crate::identity::api_key::ApiKeyTable;
 use crate::identity::jwt::key_set::{KeySet, KeySetError, KeySetOrigin};
-use crate::identity::key_table::ApiKeyTable;
 use crate::identity::password::user_table::UserTable;
 
 /// Reads and checks the file at `path`, whose clients each of these `authenticators` has. It has no

@@ -15,7 +15,7 @@ use tollgate_policies::people::Rights;
 
 use super::candidate::Candidate;
 use crate::gateway::body_keys::BodyKeyBounds;
-use crate::identity::key_table::RouteKeys;
+use crate::identity::api_key::RouteKeys;
 use crate::identity::openid::spec::OpenIdSpec;
 use crate::identity::spec::AuthenticatorSpec;
 use crate::observe::access_log::spec::AccessLogSpec;

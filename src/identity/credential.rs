@@ -11,7 +11,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
 use percent_encoding::percent_decode;
 
-use super::method::CredentialPlace;
+pub use super::method::CredentialPlace;
 use crate::body::Body;
 use crate::http::syntax;
 
@@ -69,13 +69,6 @@ fn in_query<'a>(uri: &'a Uri, name: &str) -> FoundCredential<'a> {
 fn in_cookie<'a>(headers: &'a HeaderMap, name: &str) -> FoundCredential<'a> {
     let values = cookies(headers).filter_map(|pair| cookie_value(pair, name));
     only(values.map(Cow::Borrowed)).unless(is_named_by_connection(headers, &COOKIE))
-}
-
-/// Takes credentials out of a request.
-pub fn remove_all(places: &[CredentialPlace], request: &mut Request<Body>) {
-    for place in places {
-        remove(place, request);
-    }
 }
 
 /// Takes the credential at `place` out of the request, and leaves all else as it was.

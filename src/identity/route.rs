@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use http::{HeaderName, HeaderValue};
+use http::{HeaderName, HeaderValue, Request};
 
 use super::NamedAuthenticator;
 use super::authenticator::Finding;
+use super::credential;
 use super::key_table::ApiKeyTable;
 use super::method::CredentialPlace;
 use super::refusal::{AuthenticationRefusal, AuthenticationResult, VerifiedClient};
 use super::source::CredentialSource;
+use crate::body::Body;
 use crate::error::Failure;
 
 const OTHER_ISSUER: AuthenticationRefusal =
@@ -285,4 +287,11 @@ fn challenges<'a>(
         }
     }
     challenges.into()
+}
+
+/// Takes credentials out of a request.
+pub fn remove_credentials(places: &[CredentialPlace], request: &mut Request<Body>) {
+    for place in places {
+        credential::remove(place, request);
+    }
 }

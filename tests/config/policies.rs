@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value as Json, json};
 use tollgate::clock;
 use tollgate::config::{Loaded, Mistakes, PolicySet, parse_with};
-use tollgate::identity::key_table::RouteKeys;
+use tollgate::identity::api_key::RouteKeys;
 use tollgate::route::Route;
 use tollgate_limiter::limit::plan::{PlanSource, Plans};
 use tollgate_limiter::limit::rollout::Rollout;

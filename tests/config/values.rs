@@ -8,11 +8,11 @@ use http::{HeaderName, HeaderValue, Method, StatusCode};
 use jsonwebtoken::Algorithm as JwtAlgorithm;
 use tollgate::config::{AdminSpec, PolicySet, parse_with};
 use tollgate::identity::api_key::spec::{ApiKeySource, ApiKeySpec, StoredKeySpec};
+use tollgate::identity::credential::CredentialPlace;
 use tollgate::identity::forward::spec::{
     AnswerCacheSpec, ForwardSpec, IgnoredPart, OnServiceFailure,
 };
 use tollgate::identity::jwt::spec::KeySetSource;
-use tollgate::identity::method::CredentialPlace;
 use tollgate::identity::password::spec::BasicSpec;
 use tollgate::identity::spec::AuthenticationMethod;
 use tollgate::observe::access_log::spec::{

@@ -29,7 +29,7 @@ use crate::config::section::limit::assigned::PolicyPlans;
 use crate::config::section::policies::document::RawApplication;
 use crate::config::yaml::decode::Located;
 use crate::config::yaml::node::{NodeEntry, YamlNode, YamlValue};
-use crate::identity::key_table::RouteKeys;
+use crate::identity::api_key::RouteKeys;
 
 /// Bytes of copied routes at most: parts of long routes would fill all memory.
 const MOST_COPIED: usize = 256 << 20;

@@ -7,8 +7,8 @@ use http::HeaderName;
 use crate::gateway::answer::rendered::RenderedFields;
 use crate::gateway::client_fields;
 use crate::gateway::exchange::Exchange;
-use crate::identity::credential::remove_all;
-use crate::identity::method::CredentialPlace;
+use crate::identity::route::remove_credentials;
+use crate::identity::credential::CredentialPlace;
 use crate::proxy::message::headers;
 use crate::route::fields::FieldChanges;
 
@@ -27,7 +27,7 @@ impl RequestChanges {
     /// Changes the request.
     pub fn apply(&self, exchange: &mut Exchange<'_>) {
         // Credentials go first, or a variable such as {uri} would have them.
-        remove_all(&self.credentials, exchange.request);
+        remove_credentials(&self.credentials, exchange.request);
         if !self.own_fields.is_empty() {
             client_fields::remove(exchange.request, &self.own_fields);
         }

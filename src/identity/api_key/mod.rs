@@ -10,6 +10,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::rand::{SecureRandom as _, SystemRandom};
 
 use super::key_table::hash;
+pub use super::key_table::{ApiKeyTable, CredentialHash, RouteKeys};
 
 /// A key that nobody has yet.
 pub struct NewApiKey {

@@ -9,7 +9,7 @@ use crate::config::section::authenticator::key_file::{
 };
 use crate::config::section::policies::document::{RawApplication, RawPolicyKey};
 use crate::config::yaml::decode::{Located, Setting};
-use crate::identity::key_table::ApiKeyTable;
+use crate::identity::api_key::ApiKeyTable;
 
 /// Bytes of a label at most.
 const LONGEST_LABEL: usize = 256;

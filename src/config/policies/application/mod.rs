@@ -25,7 +25,7 @@ use crate::config::section::policies::document::{
 use crate::config::yaml::collection::MappingEntry;
 use crate::config::yaml::decode::{Decode, Located};
 use crate::config::yaml::node::YamlNode;
-use crate::identity::key_table::{ApiKeyTable, RouteKeys};
+use crate::identity::api_key::{ApiKeyTable, RouteKeys};
 
 /// Bytes of a description at most.
 const LONGEST_DESCRIPTION: usize = 1_024;

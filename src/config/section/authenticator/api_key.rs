@@ -14,7 +14,7 @@ use crate::config::section::limit::key::CookieName;
 use crate::config::yaml::decode::{Located, only_one};
 use crate::config::yaml::record::record;
 use crate::identity::api_key::spec::{ApiKeySource, ApiKeySpec, StoredKeySpec};
-use crate::identity::method::CredentialPlace;
+use crate::identity::credential::CredentialPlace;
 
 record! {
     /// API keys. Exactly one of header, query and cookie, and one of keys, redis and policies.

@@ -16,7 +16,7 @@ use crate::config::yaml::decode::{Located, Scalar, Setting};
 use crate::config::yaml::record::record;
 use crate::identity::jwt::algorithm::{ALGORITHMS, is_symmetric};
 use crate::identity::jwt::spec::{JwtSpec, KeySetSource, KeySetUrl};
-use crate::identity::method::CredentialPlace;
+use crate::identity::credential::CredentialPlace;
 use crate::transport::tls::client::{ClientTls, ClientTlsSpec, PeerName};
 
 /// Milliseconds of the longest time without the issuer.

@@ -13,7 +13,7 @@ use crate::config::scalar::text::{DefinedName, PlainText};
 use crate::config::yaml::collection::{Mapping, MappingEntry};
 use crate::config::yaml::decode::{Located, Scalar};
 use crate::config::yaml::record::record;
-use crate::identity::key_table::{ApiKeyTable, CredentialHash};
+use crate::identity::api_key::{ApiKeyTable, CredentialHash};
 
 record! {
     /// A key, and the client that has it.

@@ -28,7 +28,7 @@ use crate::config::yaml::decode::{Located, Scalar};
 use crate::config::yaml::record::record;
 use crate::config::yaml::schema::or_variable;
 use crate::config::yaml::words::words;
-use crate::identity::method::CredentialPlace;
+use crate::identity::credential::CredentialPlace;
 use crate::upstream::UpstreamSpec;
 
 record! {

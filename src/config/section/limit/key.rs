@@ -16,7 +16,7 @@ use crate::config::yaml::node::{YamlNode, YamlValue};
 use crate::config::yaml::record::{Record, record};
 use crate::config::yaml::schema::or_variable;
 use crate::config::yaml::words::{Words, words};
-use crate::identity::method::CredentialPlace;
+use crate::identity::credential::CredentialPlace;
 
 record! {
     /// The client's address, by its leading bits.

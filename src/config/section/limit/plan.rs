@@ -17,7 +17,7 @@ use crate::config::section::limit::key::{RawKeyPart, hashed};
 use crate::config::yaml::collection::{Mapping, MappingEntry};
 use crate::config::yaml::decode::{Located, only_one};
 use crate::config::yaml::record::record;
-use crate::identity::method::CredentialPlace;
+use crate::identity::credential::CredentialPlace;
 
 record! {
     /// Other rates for some clients. Exactly one of table and redis.
