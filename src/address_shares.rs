@@ -1,6 +1,6 @@
 //! Shares of something that is bounded, by client address: no client takes all of it.
 //!
-//! Guarantees that it needs memory for clients with a share alone.
+//! Guarantees that only clients that have a share take memory.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -43,12 +43,15 @@ impl AddressShare {
     pub fn grow_to(&mut self, units: usize, most: usize) -> bool {
         let more = units.saturating_sub(self.units);
         let mut clients = self.shares.0.lock();
-        let held = clients.get(&self.client).copied().unwrap_or_default();
-        let Some(held) = held.checked_add(more).filter(|held| *held <= most) else {
+        let before = clients.get(&self.client).copied().unwrap_or_default();
+        let Some(total) = before.checked_add(more) else {
             return false;
         };
-        if held > 0 {
-            clients.insert(self.client, held);
+        if total > most {
+            return false;
+        }
+        if total > 0 {
+            clients.insert(self.client, total);
         }
         self.units += more;
         true
@@ -98,12 +101,12 @@ mod tests {
         assert!(shares.take(ip("::ffff:192.0.2.1"), 4, 10).is_none());
         assert!(shares.take(ip("192.0.2.2"), 10, 10).is_some());
         drop(first);
-        let one = shares.take(ip("2001:db8::1"), 10, 10);
+        let in_network = shares.take(ip("2001:db8::1"), 10, 10);
         assert!(
             shares.take(ip("2001:db8::2"), 1, 10).is_none()
                 && shares.take(ip("2001:db8:0:1::2"), 1, 10).is_some()
         );
-        drop(one);
+        drop(in_network);
         assert!(shares.0.lock().is_empty());
     }
 }

@@ -27,12 +27,13 @@ pub enum BodyFailure {
     Malformed,
 }
 
-/// A source of a body that learns whether the body was read to its end. Without
-/// [`BodySource::ended`] before the drop, the body was not.
+/// A source of a body. A source that is dropped without a call of [`BodySource::ended`] belongs to
+/// a body that was not read to its end.
 pub trait BodySource: Send {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>>;
 
-    /// Ready once some of the body is here. Lets no peer send it, unlike [`BodySource::poll_frame`].
+    /// Ready once some of the body is here. Does not make a peer send it, unlike
+    /// [`BodySource::poll_frame`].
     fn poll_arrived(&mut self, _: &mut Context<'_>) -> Poll<()> {
         Poll::Pending
     }
@@ -54,15 +55,15 @@ pub trait BodyObserver: Send {
     /// The trailers have passed.
     fn on_trailers(&mut self, trailers: &HeaderMap);
 
-    /// The body has ended, or was dropped before its end. `bytes` of content passed. `complete`: all
-    /// of the content passed. `now`: the time, if it is known.
+    /// The body has ended, or was dropped before its end. `bytes` of content passed. `complete`:
+    /// all of the content passed. `now`: the time, if it is known.
     fn on_end(self: Box<Self>, bytes: u64, complete: bool, now: Option<Instant>);
 }
 
 /// A request or response body.
 pub struct Body {
     kind: BodyKind,
-    passed: u64,
+    passed_bytes: u64,
     observer: Option<Box<dyn BodyObserver>>,
 }
 
@@ -91,7 +92,7 @@ impl Body {
     }
 
     /// Ready once some of the body is here, if its source can tell. A client that waits for a 100
-    /// is not asked for it.
+    /// gets none from this.
     pub fn poll_arrived(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match &mut self.kind {
             BodyKind::Full(_) | BodyKind::Source(None) => Poll::Ready(()),
@@ -105,14 +106,14 @@ impl Body {
         self.observer = Some(observer);
     }
 
-    fn pass(&mut self, frame: &Frame<Bytes>) {
+    fn observe_frame(&mut self, frame: &Frame<Bytes>) {
         let Some(data) = frame.data_ref() else {
             if let (Some(observer), Some(trailers)) = (&mut self.observer, frame.trailers_ref()) {
                 observer.on_trailers(trailers);
             }
             return;
         };
-        self.passed += data.len() as u64;
+        self.passed_bytes += data.len() as u64;
         if let Some(observer) = &mut self.observer {
             observer.on_data(data);
         }
@@ -121,12 +122,12 @@ impl Body {
     /// Drops the body at `now`, if the time is known.
     pub fn drop_at(mut self, now: Option<Instant>) {
         let complete = self.is_end_stream();
-        self.end(complete, now);
+        self.report_end(complete, now);
     }
 
-    fn end(&mut self, complete: bool, now: Option<Instant>) {
+    fn report_end(&mut self, complete: bool, now: Option<Instant>) {
         if let Some(observer) = self.observer.take() {
-            observer.on_end(self.passed, complete, now);
+            observer.on_end(self.passed_bytes, complete, now);
         }
     }
 }
@@ -141,7 +142,7 @@ impl From<BodyKind> for Body {
     fn from(kind: BodyKind) -> Self {
         Self {
             kind,
-            passed: 0,
+            passed_bytes: 0,
             observer: None,
         }
     }
@@ -169,9 +170,9 @@ impl http_body::Body for Body {
         let this = self.get_mut();
         let polled = ready!(this.kind.poll_frame(cx));
         match &polled {
-            Some(Ok(frame)) => this.pass(frame),
-            Some(Err(_)) => this.end(false, None),
-            None => this.end(true, None),
+            Some(Ok(frame)) => this.observe_frame(frame),
+            Some(Err(_)) => this.report_end(false, None),
+            None => this.report_end(true, None),
         }
         Poll::Ready(polled)
     }
@@ -195,12 +196,12 @@ impl http_body::Body for Body {
     }
 }
 
-/// Ends the body. A body of known length is often dropped right after its last byte, without another
-/// poll.
+/// Ends the body. A body of known length is often dropped right after its last byte, without
+/// another poll.
 impl Drop for Body {
     fn drop(&mut self) {
         let complete = self.is_end_stream();
-        self.end(complete, None);
+        self.report_end(complete, None);
     }
 }
 
@@ -208,17 +209,17 @@ fn poll_source(
     source: &mut Option<Box<dyn BodySource>>,
     cx: &mut Context<'_>,
 ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-    let Some(coming) = source else {
+    let Some(current) = source else {
         return Poll::Ready(None);
     };
-    let polled = ready!(coming.poll_frame(cx));
+    let polled = ready!(current.poll_frame(cx));
     match &polled {
         // After the last byte or the trailers, the body is usually not polled again.
-        Some(Ok(frame)) if !frame.is_trailers() && !coming.is_over() => {}
+        Some(Ok(frame)) if !frame.is_trailers() && !current.is_over() => {}
         Some(Err(_)) => *source = None,
-        _ => {
-            if let Some(whole) = source.take() {
-                whole.ended();
+        Some(Ok(_)) | None => {
+            if let Some(complete) = source.take() {
+                complete.ended();
             }
         }
     }

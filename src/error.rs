@@ -12,11 +12,11 @@ use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, LOCATION, RETRY_AFTER, WWW_A
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use tollgate_limiter::request::denial::Denial;
 use tollgate_limiter::request::problem::ProblemBody;
+use tollgate_limiter::request::request_id::REQUEST_ID;
 
 use crate::body::BodyFailure;
 use crate::grpc::{self, GrpcStatus, Refusal};
 use crate::header_map_pool;
-use crate::observe::request_id::REQUEST_ID;
 
 /// Why the gateway answers itself instead of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,25 +34,25 @@ pub enum Failure {
         location: HeaderValue,
         safe_method: bool,
     },
-    /// The path takes other methods: these.
+    /// The path takes other methods, listed here.
     MethodNotAllowed(HeaderValue),
     /// The client was too slow to send its header section or its body.
     RequestTimeout,
-    /// The client sent its body more slowly than the listener asks.
+    /// The client sent its body more slowly than the least rate of the listener.
     BodyTooSlow,
     BodyTooLarge,
     UriTooLong,
     HeadersTooLarge,
     /// The request is for a host that this connection is not for.
     Misdirected,
-    /// The client's address is in none of the networks that are served here.
+    /// The client's address is in no network that is served.
     NetworkRefused,
-    /// The client does not say who it is, or wrongly.
+    /// The client has no credentials, or wrong ones.
     Unauthenticated {
         challenges: Arc<[HeaderValue]>,
         reason: &'static str,
     },
-    /// The client is known, and this is not for it.
+    /// The client is known, and may not use the route.
     IdentityRefused {
         challenges: Arc<[HeaderValue]>,
         reason: &'static str,
@@ -61,15 +61,15 @@ pub enum Failure {
     Maintenance {
         retry_after_secs: u64,
     },
-    /// Too many attempts to authenticate have failed: the seconds until the next is looked at.
+    /// Too many attempts to authenticate have failed: the seconds until the next is checked.
     AttemptsLimited(u64),
-    /// Nobody can say now who the client is.
+    /// The client cannot be authenticated at the moment.
     AuthenticationUnavailable {
         reason: &'static str,
-        /// It has cost something to find that out.
+        /// The attempt to find out has cost something.
         has_cost: bool,
     },
-    /// The answer of a service that was asked about the request.
+    /// The answer of an authenticating service.
     Relayed(Arc<RelayedAnswer>),
     /// More requests in flight than the gateway takes.
     Overloaded,
@@ -96,7 +96,7 @@ pub enum Failure {
     ForwardTimeout,
     /// The deadline that a call of gRPC set itself has passed.
     CallOverdue,
-    /// It has passed before any upstream had the call.
+    /// The deadline of the call has passed before any upstream had the call.
     UnsentCallOverdue,
     /// A feature of HTTP that this gateway does not have.
     NotImplemented(&'static str),
@@ -125,7 +125,7 @@ struct Row {
     /// The problem's name: the last part of its type, and a label in metrics and logs.
     name: &'static str,
     detail: &'static str,
-    /// Whether the connection has to be closed, since its bytes cannot be trusted any more.
+    /// The connection has to be closed, since its bytes cannot be trusted any more.
     close: bool,
 }
 
@@ -147,12 +147,26 @@ const fn closing(status: StatusCode, name: &'static str, detail: &'static str) -
     }
 }
 
-/// Seconds before a request is tried again that could be at once.
+impl Row {
+    fn problem(&self, request_id: &HeaderValue) -> Bytes {
+        let body = ProblemBody {
+            status: self.status,
+            name: self.name,
+            detail: self.detail,
+            request_id: request_id.to_str().ok(),
+            violated: None,
+            members: &[],
+        };
+        body.to_json()
+    }
+}
+
+/// Seconds of Retry-After where a request could be tried again at once.
 const RETRY_AFTER_SECS: u64 = 1;
 
 impl Failure {
     /// The failure that a broken request body is answered with.
-    pub fn of_body(error: &(dyn std::error::Error + 'static)) -> Self {
+    pub fn from_body_error(error: &(dyn std::error::Error + 'static)) -> Self {
         let mut causes = std::iter::successors(Some(error), |&cause| cause.source());
         match causes.find_map(|cause| cause.downcast_ref::<BodyFailure>()) {
             Some(BodyFailure::Timeout) => Self::RequestTimeout,
@@ -248,7 +262,7 @@ impl Failure {
                 "refused-by-service",
                 "the service that knows clients refuses this",
             ),
-            // Its problem says more.
+            // The problem of a denial says more.
             Self::Denied(denial) => row(denial.status(), denial.name(), ""),
             Self::Overloaded => row(
                 S::SERVICE_UNAVAILABLE,
@@ -335,8 +349,8 @@ impl Failure {
     }
 
     /// The status that a client of gRPC is answered with. A client may send a call that is
-    /// `Unavailable` again by itself: a call of which an upstream may make something yet is not.
-    /// One whose connection broke is, as gRPC defines it.
+    /// `Unavailable` again by itself: a call that an upstream may still carry out is not
+    /// `Unavailable`. A call whose connection broke is, as gRPC defines it.
     fn grpc_status(&self) -> GrpcStatus {
         match self {
             Self::Denied(denial) => match denial.status() {
@@ -382,7 +396,7 @@ impl Failure {
         }
     }
 
-    /// When the client may try again. `None`: it is not said.
+    /// Seconds until the client may try again. `None`: the answer has no Retry-After.
     fn retry_after_secs(&self) -> Option<u64> {
         match self {
             Self::Denied(denial) => denial.retry_after_secs(),
@@ -403,7 +417,7 @@ impl Failure {
         self.row().status
     }
 
-    /// Whether its answer is a service's of the operator.
+    /// Whether the answer is that of a service of the operator.
     pub fn is_relayed(&self) -> bool {
         matches!(self, Self::Relayed(_))
     }
@@ -421,16 +435,13 @@ impl Failure {
             Self::Denied(denial) => (denial.detail(), denial.violated()),
             _ => (self.row().detail.into(), &[][..]),
         };
-        let (status, retry_after_secs) = (self.grpc_status(), self.retry_after_secs());
-        grpc::answer(
-            &Refusal {
-                status,
-                message: &message,
-                retry_after_secs,
-                violated,
-            },
-            headers,
-        )
+        let refusal = Refusal {
+            status: self.grpc_status(),
+            message: &message,
+            retry_after_secs: self.retry_after_secs(),
+            violated,
+        };
+        grpc::answer(&refusal, headers)
     }
 
     /// The whole answer.
@@ -449,7 +460,7 @@ impl Failure {
             return response;
         }
         let row = self.row();
-        let mut response = Response::new(B::from(self.problem(&row, request_id)));
+        let mut response = Response::new(B::from(row.problem(request_id)));
         *response.status_mut() = row.status;
         *response.headers_mut() = header_map_pool::take();
         let headers = response.headers_mut();
@@ -479,25 +490,6 @@ impl Failure {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         response
-    }
-
-    fn problem(&self, row: &Row, request_id: &HeaderValue) -> Bytes {
-        let request_id = request_id.to_str().ok();
-        let Row {
-            status,
-            name,
-            detail,
-            ..
-        } = *row;
-        ProblemBody {
-            status,
-            name,
-            detail,
-            request_id,
-            violated: None,
-            members: &[],
-        }
-        .to_json()
     }
 }
 

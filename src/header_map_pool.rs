@@ -1,8 +1,7 @@
-//! Header maps, kept by each thread for its next message: a new map takes two allocations, a cleared
-//! one takes none.
+//! Header maps, kept by each thread for its next message: a new map takes two allocations, a
+//! cleared map takes none.
 //!
-//! Guarantees that a map from the pool is empty, and that the pool stays small: few maps, none of
-//! them large.
+//! Guarantees that a map from the pool is empty, and that the pool has few maps, all of them small.
 
 use std::cell::RefCell;
 

@@ -1,7 +1,7 @@
 //! The files that the gateway reads: configurations, certificates, keys, pages.
 //!
-//! Guarantees that a read has an end: anything but a regular file is refused, since a pipe would
-//! keep its reader waiting for somebody to write, and a device may have no end.
+//! Guarantees that a read has an end: anything but a regular file is refused. A pipe would keep its
+//! reader waiting for a writer, and a device may have no end.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -89,35 +89,28 @@ mod tests {
     #[test]
     fn nothing_but_a_file_of_bounded_size_is_read() {
         let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name);
-        fs::write(path("file"), "content").unwrap();
-        assert_eq!(read(&path("file"), 7).unwrap(), b"content");
+        let file = folder.path().join("file");
+        let sparse = folder.path().join("sparse");
+        let pipe = folder.path().join("pipe");
+        let link = folder.path().join("link");
+        fs::write(&file, "content").unwrap();
+        assert_eq!(read(&file, 7).unwrap(), b"content");
         assert!(
-            read(&path("file"), 6)
+            read(&file, 6)
                 .unwrap_err()
                 .to_string()
                 .contains("too large")
         );
         // A sparse file larger than any memory: a read without a bound fails.
-        File::create(path("sparse"))
-            .unwrap()
-            .set_len(1 << 42)
-            .unwrap();
+        File::create(&sparse).unwrap().set_len(1 << 42).unwrap();
         assert!(
-            read(&path("sparse"), 7)
+            read(&sparse, 7)
                 .unwrap_err()
                 .to_string()
                 .contains("too large")
         );
-        mknodat(
-            CWD,
-            path("pipe"),
-            FileType::Fifo,
-            Mode::RUSR | Mode::WUSR,
-            0,
-        )
-        .unwrap();
-        for no_file in [path("pipe"), "/dev/zero".into(), "/dev/null".into()] {
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        for no_file in [pipe, "/dev/zero".into(), "/dev/null".into()] {
             assert_eq!(
                 read(&no_file, 7).unwrap_err().to_string(),
                 "it is not a file",
@@ -132,7 +125,7 @@ mod tests {
                 .contains("directory")
         );
         // A file is a file by whatever name.
-        std::os::unix::fs::symlink("file", path("link")).unwrap();
-        assert_eq!(read(&path("link"), 7).unwrap(), b"content");
+        std::os::unix::fs::symlink("file", &link).unwrap();
+        assert_eq!(read(&link, 7).unwrap(), b"content");
     }
 }

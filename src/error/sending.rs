@@ -1,6 +1,6 @@
-//! Failures, by whether an upstream had the request: then it may have worked on it.
+//! Failures, by whether an upstream had the request: an upstream that had it may have worked on it.
 //!
-//! Failures do not know that. The proxy does, which marks what it sends.
+//! Failures do not know whether something was sent. The proxy marks the requests that it sends.
 
 use tollgate_limiter::request::permit::Unanswered;
 
@@ -29,18 +29,44 @@ impl Failure {
 
     /// Whether the client is not at fault where nothing was sent.
     fn spares_client(&self) -> bool {
-        let of_upstream = matches!(
-            self,
-            Self::NoEndpoint | Self::UpstreamOverloaded | Self::ConcurrencyLimited
-        );
-        let of_connection = matches!(
-            self,
-            Self::ConnectFailed | Self::ConnectTimeout | Self::TlsFailed
-        );
-        let of_time = matches!(self, Self::ForwardTimeout | Self::UnsentCallOverdue);
-        of_upstream
-            || of_connection
-            || of_time
-            || matches!(self, Self::Exhausted | Self::WebSocketUnsupported)
+        match self {
+            Self::NoEndpoint
+            | Self::UpstreamOverloaded
+            | Self::ConcurrencyLimited
+            | Self::Exhausted
+            | Self::ConnectFailed
+            | Self::ConnectTimeout
+            | Self::TlsFailed
+            | Self::WebSocketUnsupported
+            | Self::ForwardTimeout
+            | Self::UnsentCallOverdue => true,
+            Self::BadRequest(_)
+            | Self::ClientGone
+            | Self::Denied(_)
+            | Self::NoRoute
+            | Self::ServedByHttps { .. }
+            | Self::MethodNotAllowed(_)
+            | Self::RequestTimeout
+            | Self::BodyTooSlow
+            | Self::BodyTooLarge
+            | Self::UriTooLong
+            | Self::HeadersTooLarge
+            | Self::Misdirected
+            | Self::NetworkRefused
+            | Self::Unauthenticated { .. }
+            | Self::IdentityRefused { .. }
+            | Self::Maintenance { .. }
+            | Self::AttemptsLimited(_)
+            | Self::AuthenticationUnavailable { .. }
+            | Self::Relayed(_)
+            | Self::Overloaded
+            | Self::UpstreamClosed
+            | Self::UpstreamInvalid
+            | Self::ResponseTimeout
+            | Self::CallOverdue
+            | Self::NotImplemented(_)
+            | Self::VersionNotSupported
+            | Self::Panicked => false,
+        }
     }
 }

@@ -3,7 +3,7 @@ use serde_json::Value;
 use super::*;
 
 fn problem(failure: &Failure, request_id: &'static str) -> Value {
-    let text = failure.problem(&failure.row(), &HeaderValue::from_static(request_id));
+    let text = failure.row().problem(&HeaderValue::from_static(request_id));
     serde_json::from_slice(&text).unwrap()
 }
 

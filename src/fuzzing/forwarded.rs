@@ -8,7 +8,8 @@ use ipnet::IpNet;
 use crate::proxy::message::forwarded::ClientOrigin;
 use tollgate_limiter::limit::client_address::{TrustedProxies, X_FORWARDED_FOR};
 
-/// The client is the peer, unless a trusted proxy names another; and never one that nobody named.
+/// The client is the peer, unless a trusted proxy names another address. It is never an address
+/// that the fields do not name.
 pub fn a_client_is_its_peer_or_was_named(data: &[u8]) {
     let peer = IpAddr::from([10, 0, 0, 1]);
     let stranger = IpAddr::from([192, 0, 2, 1]);

@@ -116,7 +116,10 @@ mod tests {
     /// A fuzzer's work of hours, for a moment. `FUZZ_ROUNDS=100000` goes on longer.
     #[test]
     fn changed_inputs_hold_every_property() {
-        let rounds = std::env::var("FUZZ_ROUNDS").map_or(2_000, |rounds| rounds.parse().unwrap());
+        let rounds = match std::env::var("FUZZ_ROUNDS") {
+            Ok(rounds) => rounds.parse().unwrap(),
+            Err(_) => 2_000,
+        };
         for (name, property) in PROPERTIES {
             let mut rng = Rng::with_seed(7);
             let inputs = corpus(name);

@@ -12,11 +12,11 @@ use super::pieces::split;
 use crate::body::{Body, BoxError};
 use crate::clock;
 use crate::error::Failure;
+use crate::http::RequestScheme;
 use crate::http::h1::body_decoder::BodyDecoder;
 use crate::http::h1::write_buffer::WriteBuffer;
 use crate::http::h1::{BodyFraming, SectionBounds};
 use crate::http::interim::InterimSlot;
-use crate::http::scheme::RequestScheme;
 use crate::proxy::RequestSource;
 use crate::proxy::connection::upstream_request::UpstreamRequest;
 use crate::proxy::message::forwarded::ClientOrigin;
@@ -48,7 +48,7 @@ pub fn pieces_make_no_difference(data: &[u8]) {
     }
 }
 
-/// Every request that is accepted here, hyper reads with the same method, target, fields and
+/// Every request that the gateway accepts is read by hyper with the same method, target, fields and
 /// content.
 pub fn hyper_reads_the_same_requests(data: &[u8]) {
     if data.starts_with(PREFACE) {
@@ -144,9 +144,11 @@ fn forward(read: &ReadRequest, framing: BodyFraming) -> Option<Vec<u8>> {
     let body = match framing {
         BodyFraming::Length(_) => Body::boxed(Full::new(content).map_err(|never| match never {})),
         BodyFraming::Chunked | BodyFraming::Close => {
-            let frame =
-                (!content.is_empty()).then(|| Ok::<_, BoxError>(http_body::Frame::data(content)));
-            Body::boxed(StreamBody::new(futures_util::stream::iter(frame)))
+            let mut frames = Vec::new();
+            if !content.is_empty() {
+                frames.push(Ok::<_, BoxError>(http_body::Frame::data(content)));
+            }
+            Body::boxed(StreamBody::new(futures_util::stream::iter(frames)))
         }
     };
     let mut request = Request::new(body);

@@ -35,17 +35,25 @@ use crate::upstream::{Destination, Upstream};
 const MOST_DRAINED: usize = 16;
 
 /// How the requests of a route are sent again.
-pub struct Retrying<'a> {
+pub struct RetryTerms<'a> {
     pub policy: &'a RetryPolicy,
     /// When the request is over in any case.
-    pub ends: Option<Instant>,
-    /// Takes note of the endpoints that it goes to, if somebody asks.
+    pub deadline: Option<Instant>,
+    /// Records the endpoints that the request goes to. `None`: no log wants them.
     pub report: Option<&'a mut ForwardReport>,
 }
 
-/// The endpoints that a request has failed at. Others go first.
+/// How long an attempt may take.
+#[derive(Clone, Copy)]
+struct AttemptLimit<'a> {
+    per_try: Option<Duration>,
+    /// The body that is kept to be sent again. `None`: the request has none.
+    kept: Option<&'a ReplayBody>,
+}
+
+/// Picks endpoints that the request has not failed at, as long as there are any.
 struct AnotherEndpoint<'a> {
-    before: Tried,
+    failed: Tried,
     report: Option<&'a mut ForwardReport>,
 }
 
@@ -53,19 +61,20 @@ type Answer = Result<Response<Body>, Failure>;
 
 impl Proxy {
     /// Like [`forward`](Self::forward), with more than one attempt.
-    pub async fn forward_again(
+    pub async fn forward_with_retries(
         &self,
         request: &mut Request<Body>,
         rule: &Forward,
         destination: Destination<'_>,
-        (source, retrying): (RequestSource<'_>, Retrying<'_>),
+        source: RequestSource<'_>,
+        terms: RetryTerms<'_>,
     ) -> Answer {
         let outcome = destination.upstream.metrics().request(source.deadline);
         let result = match UpstreamRequest::prepare(request, rule, source) {
             Ok(mut request) => match admit(destination.upstream) {
-                // It has one place, however often it is sent.
+                // A request has one place, however often it is sent.
                 Ok(_place) => {
-                    self.attempt_all(&mut request, destination, source, retrying)
+                    self.attempt_all(&mut request, destination, source, terms)
                         .await
                 }
                 Err(failure) => Err(failure),
@@ -81,50 +90,48 @@ impl Proxy {
         request: &mut UpstreamRequest<'_>,
         destination: Destination<'_>,
         source: RequestSource<'_>,
-        retrying: Retrying<'_>,
+        terms: RetryTerms<'_>,
     ) -> Answer {
-        let Retrying {
-            policy,
-            ends,
-            report,
-        } = retrying;
+        let policy = terms.policy;
         let is_upgrade = request.upgrade.is_some();
         let kept = request.keep_body(policy.keep_body);
-        let mut choice = AnotherEndpoint {
-            before: Tried::by(source.affinity),
-            report,
+        let limit = AttemptLimit {
+            per_try: policy.per_try,
+            kept: kept.as_ref(),
         };
-        let mut judge = Judge {
+        let mut choice = AnotherEndpoint {
+            failed: Tried::by(source.affinity),
+            report: terms.report,
+        };
+        let mut decider = RetryDecider {
             policy,
-            ends,
+            deadline: terms.deadline,
             upstream: destination.upstream,
             attempts: 0,
             over_budget: false,
         };
         loop {
-            judge.attempts += 1;
+            decider.attempts += 1;
             let answer = self
-                .attempt(
-                    request,
-                    (destination, source),
-                    policy.per_try,
-                    (&mut choice, kept.as_ref()),
-                )
+                .attempt(request, destination, source, limit, &mut choice)
                 .await;
-            let may = !(is_upgrade && answer.is_ok())
-                && judge.sends_again(request, &answer)
+            let may_retry = !(is_upgrade && answer.is_ok())
+                && decider.sends_again(request, &answer)
                 && !source.interim.is_used()
                 && request.is_renewable(kept.as_ref());
+            let mut pause = None;
+            if may_retry {
+                pause = decider.pause(&answer);
+            }
             // Renewed last: from then on, what may still be sent of this attempt fails.
-            let pause = may
-                .then(|| judge.pause(&answer))
-                .flatten()
-                .filter(|_| request.renew(kept.as_ref()));
+            if pause.is_some() && !request.renew(kept.as_ref()) {
+                pause = None;
+            }
             let Some(pause) = pause else {
                 if let Some(kept) = kept {
                     kept.forget();
                 }
-                judge.finish(&answer);
+                decider.finish(&answer);
                 return answer;
             };
             if let Ok(response) = answer {
@@ -139,94 +146,119 @@ impl Proxy {
         }
     }
 
-    /// Sends it once, for no longer than an attempt may take. The time in which its client sends
-    /// its body does not count.
+    /// Sends the request once, for no longer than an attempt may take. Time in which the client
+    /// sends the body does not count.
     async fn attempt(
         &self,
         request: &mut UpstreamRequest<'_>,
-        (destination, mut source): (Destination<'_>, RequestSource<'_>),
-        per_try: Option<Duration>,
-        (choice, kept): (&mut AnotherEndpoint<'_>, Option<&ReplayBody>),
+        destination: Destination<'_>,
+        mut source: RequestSource<'_>,
+        limit: AttemptLimit<'_>,
+        choice: &mut AnotherEndpoint<'_>,
     ) -> Answer {
         source.begun = clock::now();
-        let Some(per_try) = per_try.map(|time| time.min(LONGEST_WAIT)) else {
+        let Some(per_try) = limit.per_try else {
             return Box::pin(self.exchange(request, destination, &source, choice)).await;
         };
+        let per_try = per_try.min(LONGEST_WAIT);
         let mut deadline = source.begun + per_try;
-        let mut pieces = kept.map_or(0, ReplayBody::pieces);
-        source.deadline = Some(source.deadline.map_or(deadline, |end| end.min(deadline)));
+        let mut pieces = limit.pieces_sent();
+        source.deadline = match source.deadline {
+            Some(end) => Some(end.min(deadline)),
+            None => Some(deadline),
+        };
         let mut exchange = Box::pin(self.exchange(request, destination, &source, choice));
         loop {
-            match timeout_at(deadline, exchange.as_mut()).await {
-                Ok(answer) => return answer,
-                // An endpoint that takes nothing of a body that is there is as slow as one that
-                // does not answer.
-                Err(_)
-                    if kept.is_some_and(|body| body.awaits_client() || body.pieces() > pieces) =>
-                {
-                    pieces = kept.map_or(0, ReplayBody::pieces);
-                    deadline = clock::now() + per_try;
-                }
-                Err(_) => return Err(Failure::ResponseTimeout),
+            if let Ok(answer) = timeout_at(deadline, exchange.as_mut()).await {
+                return answer;
             }
+            // An endpoint that takes nothing of a body that is there is as slow as one that does
+            // not answer.
+            if !limit.awaits_client() && limit.pieces_sent() <= pieces {
+                return Err(Failure::ResponseTimeout);
+            }
+            pieces = limit.pieces_sent();
+            deadline = clock::now() + per_try;
         }
     }
 }
 
+impl AttemptLimit<'_> {
+    /// Pieces of the body that attempts were given so far.
+    fn pieces_sent(&self) -> usize {
+        match self.kept {
+            Some(body) => body.pieces(),
+            None => 0,
+        }
+    }
+
+    /// Whether the attempt waits for the client to send more of the body.
+    fn awaits_client(&self) -> bool {
+        self.kept.is_some_and(ReplayBody::awaits_client)
+    }
+}
+
 /// Decides whether a request is sent again.
-struct Judge<'a> {
+struct RetryDecider<'a> {
     policy: &'a RetryPolicy,
-    ends: Option<Instant>,
+    deadline: Option<Instant>,
     upstream: &'a Upstream,
     attempts: u32,
     /// The budget did not pay for another attempt.
     over_budget: bool,
 }
 
-impl Judge<'_> {
-    /// Whether the route wants it, and what was sent does not forbid it.
+impl RetryDecider<'_> {
+    /// Whether the route retries after this answer, and what was sent allows it.
     fn sends_again(&self, request: &UpstreamRequest<'_>, answer: &Answer) -> bool {
         let on = &self.policy.on;
-        let wanted = match answer {
+        let is_listed = match answer {
             Ok(response) => follows_response(on, response.status(), response.headers()),
             Err(failure) => follows_failure(on, failure),
         };
         // A request that was sent has handed its upload over.
         let is_unsent = request.upload.is_some();
-        wanted && (is_unsent || self.policy.non_idempotent || is_idempotent(request.method()))
+        is_listed && (is_unsent || self.policy.non_idempotent || is_idempotent(request.method()))
     }
 
-    /// How long it waits before it is sent again. `None`: it is not.
+    /// How long the request waits before it is sent again. `None`: it is not sent again.
     fn pause(&mut self, answer: &Answer) -> Option<Duration> {
-        let asked = answer.as_ref().ok().zip(self.policy.retry_after);
-        let asked =
-            asked.and_then(|(response, longest)| Some((asked_wait(response.headers())?, longest)));
-        let pause = match asked {
-            Some((asked, longest)) if asked > longest => return None,
-            Some((asked, _)) => asked.max(self.policy.back_off.pause(self.attempts)),
-            None => self.policy.back_off.pause(self.attempts),
-        };
-        let in_time = self.ends.is_none_or(|end| clock::now() + pause < end);
+        let mut pause = self.policy.back_off.pause(self.attempts);
+        if let (Ok(response), Some(longest)) = (answer, self.policy.retry_after)
+            && let Some(retry_after) = asked_wait(response.headers())
+        {
+            if retry_after > longest {
+                return None;
+            }
+            pause = pause.max(retry_after);
+        }
+        let in_time = self
+            .deadline
+            .is_none_or(|deadline| clock::now() + pause < deadline);
         if self.attempts >= self.policy.attempts || !in_time || !self.upstream.admits_retry() {
             return None;
         }
         self.over_budget = !self.upstream.budget().withdraw();
-        (!self.over_budget).then_some(pause)
+        if self.over_budget { None } else { Some(pause) }
     }
 
     /// Counts a request that was sent again, or would have been, and gets this answer.
     fn finish(&self, answer: &Answer) {
+        if !self.over_budget && self.attempts <= 1 {
+            return;
+        }
         let failed = match answer {
             Ok(response) => {
                 follows_response(&self.policy.on, response.status(), response.headers())
             }
             Err(_) => true,
         };
-        let outcome = match (self.over_budget, self.attempts, failed) {
-            (true, ..) => RetriedOutcome::OverBudget,
-            (false, 0 | 1, _) => return,
-            (false, _, true) => RetriedOutcome::Failed,
-            (false, _, false) => RetriedOutcome::Succeeded,
+        let outcome = if self.over_budget {
+            RetriedOutcome::OverBudget
+        } else if failed {
+            RetriedOutcome::Failed
+        } else {
+            RetriedOutcome::Succeeded
         };
         self.upstream.metrics().retries_ended(outcome);
     }
@@ -234,13 +266,12 @@ impl Judge<'_> {
 
 impl EndpointChoice for AnotherEndpoint<'_> {
     fn pick(&mut self, upstream: &Upstream, tried: &mut Tried) -> Option<PickedEndpoint> {
-        let picked = match tried.count() {
-            0 => {
-                let picked = upstream.pick_another(&mut self.before)?;
-                tried.add(&picked);
-                picked
-            }
-            _ => upstream.pick(tried)?,
+        let picked = if tried.count() == 0 {
+            let picked = upstream.pick_another(&mut self.failed)?;
+            tried.add(&picked);
+            picked
+        } else {
+            upstream.pick(tried)?
         };
         if let Some(report) = &mut self.report {
             report.begin(&picked);
@@ -255,7 +286,7 @@ impl EndpointChoice for AnotherEndpoint<'_> {
     }
 }
 
-/// Reads what is there of a body that nobody wants: if that is all, its connection is used again.
+/// Reads the part of an unwanted body that is there. If that is all, its connection is used again.
 fn drain(body: Body) {
     let mut body = pin!(body);
     let mut cx = Context::from_waker(Waker::noop());

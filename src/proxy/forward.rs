@@ -12,7 +12,7 @@ use super::connection::client::{Client, Lease, LeaseNeeds};
 use super::connection::exhaustion::MakeRoom;
 use super::connection::upgrade::UpgradeRequest;
 use super::connection::upstream_request::UpstreamRequest;
-use super::gave_up::GaveUp;
+use super::gave_up::EndpointWait;
 use super::kept_bytes::ReplayMemory;
 use super::message::{additions, headers};
 use super::report::ForwardReport;
@@ -83,13 +83,14 @@ impl Proxy {
     /// Like [`forward`](Self::forward), with a note of the endpoints that the request goes to.
     ///
     /// # Errors
-    /// Those of [`forward`](Self::forward).
+    /// Failures are those of [`forward`](Self::forward).
     pub fn forward_reported<'a>(
         &'a self,
         request: &'a mut Request<Body>,
         rule: &Forward,
         destination: Destination<'a>,
-        (source, report): (RequestSource<'a>, &'a mut ForwardReport),
+        source: RequestSource<'a>,
+        report: &'a mut ForwardReport,
     ) -> impl Future<Output = Result<Response<Body>, Failure>> + Send + 'a {
         self.forward_by(request, rule, destination, source, ReportedEndpoint(report))
     }
@@ -109,7 +110,7 @@ impl Proxy {
         async move {
             let result = match &mut prepared {
                 Ok(request) => match admit(destination.upstream) {
-                    // It has its place until it is answered.
+                    // A request has its place until it is answered.
                     Ok(_place) => {
                         self.exchange(request, destination, &source, &mut choice)
                             .await
@@ -140,15 +141,12 @@ impl Proxy {
         loop {
             // A connection that failed is gone before the request waits for another one.
             let failed = {
-                let upgrade = request.upgrade.is_some();
-                let (fresh, refused_by) = (retry.is_spent(), retry.refused_by());
-                let spec = destination.spec;
                 let needs = LeaseNeeds {
-                    spec,
+                    spec: destination.spec,
                     now,
-                    fresh,
-                    refused_by,
-                    upgrade,
+                    fresh: retry.is_spent(),
+                    refused_by: retry.refused_by(),
+                    upgrade: request.upgrade.is_some(),
                     source,
                 };
                 let mut lease = match self.lease(upstream, needs, source.affinity, choice) {
@@ -156,14 +154,14 @@ impl Proxy {
                     Either::Right(connecting) => connecting.await?,
                 };
                 let mut watch = watch(upstream, &lease, source, request);
-                // Before anything goes: what waits here may be dropped at any time.
+                // Marked before anything goes: this future may be dropped at any time.
                 let was_sent = source.sent.set();
                 let sent = match &mut lease {
                     Lease::Http1(connection) => connection.send(request).await,
                     // Boxed: large, and most exchanges have no need of it.
                     Lease::Http2(exchange) => Box::pin(exchange.send(request)).await,
                 };
-                // It has answered or failed by itself.
+                // The endpoint has answered or failed by itself.
                 if let Some(watch) = &mut watch {
                     watch.end();
                 }
@@ -209,9 +207,8 @@ impl Proxy {
                     }
                 }
             };
-            if let Some(fault) = failed
-                .fault_of_endpoint(retry.is_spent())
-                .filter(|_| upstream.ejects())
+            if upstream.ejects()
+                && let Some(fault) = failed.fault_of_endpoint(retry.is_spent())
             {
                 upstream.record_failure(&fault.endpoint, &fault.reason);
             }
@@ -222,8 +219,8 @@ impl Proxy {
         }
     }
 
-    /// A connection that is idle, or the wait for one to the first endpoint that accepts it. That
-    /// is boxed: few requests have to wait, and the others do not carry the room for it.
+    /// A connection that is idle, or the wait for one to the first endpoint that accepts it. The
+    /// wait is boxed: few requests have to wait, and the others do not carry the room for it.
     #[inline]
     fn lease<'a>(
         &'a self,
@@ -244,7 +241,7 @@ impl Proxy {
         }
     }
 
-    /// A connection to `endpoint`, or to the first of those that are left which accepts one.
+    /// A connection to `endpoint`, or to the first endpoint after it that accepts one.
     async fn connect(
         &self,
         upstream: &Upstream,
@@ -263,12 +260,15 @@ impl Proxy {
                 error,
                 UpstreamConnectError::Overloaded | UpstreamConnectError::Exhausted(_)
             );
-            let left = if is_bound || tried.count() >= MAX_ENDPOINTS {
+            let next = if is_bound || tried.count() >= MAX_ENDPOINTS {
                 None
             } else {
                 choice.pick(upstream, &mut tried)
             };
-            endpoint = left.ok_or_else(|| connect_failure(&error))?;
+            let Some(next) = next else {
+                return Err(connect_failure(&error));
+            };
+            endpoint = next;
             needs.now = clock::now();
         }
     }
@@ -285,7 +285,7 @@ pub(super) trait EndpointChoice: Send {
     fn answered(&mut self, _: Instant) {}
 }
 
-/// The one whose turn it is.
+/// Picks the endpoint whose turn it is.
 struct NextEndpoint;
 
 impl EndpointChoice for NextEndpoint {
@@ -295,7 +295,7 @@ impl EndpointChoice for NextEndpoint {
     }
 }
 
-/// Like [`NextEndpoint`], with a note of each.
+/// Like [`NextEndpoint`], and reports each endpoint.
 struct ReportedEndpoint<'a>(&'a mut ForwardReport);
 
 impl EndpointChoice for ReportedEndpoint<'_> {
@@ -317,19 +317,19 @@ pub(super) fn admit(upstream: &Upstream) -> Result<Option<AdaptivePlace<'_>>, Fa
     Ok(place)
 }
 
-/// Watches whether the endpoint answers. `None`: nobody asks, or the client may be what keeps the
-/// request, since its body comes from there.
+/// Watches whether the endpoint answers. `None`: the upstream does not observe its endpoints, or
+/// the request has a body, and so the client may be what keeps it.
 #[inline]
 fn watch<'a>(
     upstream: &'a Upstream,
     lease: &Lease,
     source: &RequestSource<'_>,
     request: &UpstreamRequest<'_>,
-) -> Option<GaveUp<'a>> {
+) -> Option<EndpointWait<'a>> {
     if !upstream.observes() || request.has_body() {
         return None;
     }
-    GaveUp::of_response(upstream, lease.endpoint()?, lease.begun_at(), source)
+    EndpointWait::for_response(upstream, lease.endpoint()?, lease.begun_at(), source)
 }
 
 /// The `Set-Cookie` for a client that does not come back to this endpoint by itself.
@@ -356,32 +356,30 @@ fn relay(
     now: Instant,
 ) -> Result<Response<Body>, Failure> {
     // The protocols that the upstream wants instead (RFC 9110 §15.5.22). Only a client of HTTP/1
-    // can be told.
+    // can use them.
     let required = if response.status() == StatusCode::UPGRADE_REQUIRED {
         response.headers().get(UPGRADE).cloned()
     } else {
         None
     };
     let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-    let switched_to = if switches {
-        upgrade_rules::switched_to(response.version(), response.headers())
-    } else {
-        None
-    };
+    let mut switched_to = None;
+    if switches {
+        switched_to = upgrade_rules::switched_to(response.version(), response.headers());
+    }
     headers::strip_response(response.headers_mut());
     let received = response.version();
     // The server writes it in the client's version.
     *response.version_mut() = Version::HTTP_11;
     if switches {
         let upgrade = upgrade.ok_or(Failure::UpstreamInvalid)?;
-        let offered =
-            |protocol: &HeaderValue| upgrade_rules::is_offered(protocol, upgrade.protocol());
-        let protocol = switched_to
-            .filter(offered)
-            .ok_or(Failure::UpstreamInvalid)?;
+        let protocol = switched_to.ok_or(Failure::UpstreamInvalid)?;
+        if !upgrade_rules::is_offered(&protocol, upgrade.protocol()) {
+            return Err(Failure::UpstreamInvalid);
+        }
         additions::add_to_response(response.headers_mut(), received, request_id, Some(protocol));
         let end = match lease {
-            // Before the whole request is sent, its rest would be taken for the new protocol.
+            // The rest of a request that is not sent yet would be taken for the new protocol.
             Lease::Http1(connection) if !connection.is_sent() => {
                 return Err(Failure::UpstreamInvalid);
             }

@@ -1,7 +1,7 @@
-//! Requests that nobody waits for any more: whether the endpoint that they waited for is at fault.
+//! Waits for an endpoint that are dropped before their end, and whether the endpoint is at fault.
 //!
-//! Guarantees that an endpoint is blamed only if it had half of the time at least: else another
-//! one, or a wait, has used it up.
+//! Guarantees that an endpoint is blamed only if it had at least half of the request's time: else
+//! another endpoint, or a wait in the gateway, has used that up.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -11,12 +11,13 @@ use crate::clock::{self, Instant};
 use crate::upstream::Upstream;
 use crate::upstream::endpoints::Endpoint;
 
-/// Records that an endpoint did not do its part, when what waits for it is dropped before.
-pub struct GaveUp<'a> {
+/// A wait for an endpoint to do its part. Dropped before its end, it may count as a failure of the
+/// endpoint.
+pub struct EndpointWait<'a> {
     upstream: &'a Upstream,
     endpoint: Arc<Endpoint>,
     since: Instant,
-    /// The milliseconds after which it has failed. Small: each exchange has room for it.
+    /// Milliseconds after which the endpoint has failed. Small: each exchange has room for them.
     blamed_after: u32,
     awaited: AwaitedPart,
     is_over: bool,
@@ -29,19 +30,22 @@ enum AwaitedPart {
     Response,
 }
 
-/// Of an endpoint that cannot fail by not answering.
+/// Milliseconds after which an endpoint fails that cannot fail by not answering.
 const NEVER: u32 = u32::MAX;
 
-impl<'a> GaveUp<'a> {
-    /// The wait for the response to a request that was sent to `endpoint`. `None`: nobody asks.
-    pub fn of_response(
+impl<'a> EndpointWait<'a> {
+    /// The wait for the response to a request that was sent to `endpoint`. `None`: the request has
+    /// no deadline, and latencies are not measured.
+    pub fn for_response(
         upstream: &'a Upstream,
         endpoint: &Arc<Endpoint>,
         since: Instant,
         source: &RequestSource<'_>,
     ) -> Option<Self> {
-        let is_watched = source.deadline.is_some() || upstream.measures_latency();
-        is_watched.then(|| Self {
+        if source.deadline.is_none() && !upstream.measures_latency() {
+            return None;
+        }
+        Some(Self {
             upstream,
             endpoint: Arc::clone(endpoint),
             since,
@@ -64,17 +68,20 @@ impl<'a> GaveUp<'a> {
         } else {
             NEVER
         };
-        let mut watch = (blamed_after != NEVER).then(|| Self {
-            upstream,
-            endpoint: Arc::clone(endpoint),
-            since,
-            blamed_after,
-            awaited: AwaitedPart::Connection,
-            is_over: false,
-        });
+        let mut wait = None;
+        if blamed_after != NEVER {
+            wait = Some(Self {
+                upstream,
+                endpoint: Arc::clone(endpoint),
+                since,
+                blamed_after,
+                awaited: AwaitedPart::Connection,
+                is_over: false,
+            });
+        }
         let done = progress.await;
-        if let Some(watch) = &mut watch {
-            watch.end();
+        if let Some(wait) = &mut wait {
+            wait.end();
         }
         done
     }
@@ -92,20 +99,21 @@ impl<'a> GaveUp<'a> {
     }
 }
 
-/// The milliseconds from `since` on after which an endpoint has failed.
+/// Milliseconds from `since` on after which an endpoint has failed.
 fn blamed_after(source: &RequestSource<'_>, since: Instant) -> u32 {
-    source.deadline.map_or(NEVER, |deadline| {
-        let left = |since| deadline.saturating_duration_since(since);
-        let has_time = 2 * left(since) >= left(source.begun);
-        if has_time {
-            u32::try_from(left(since).as_millis()).unwrap_or(NEVER)
-        } else {
-            NEVER
-        }
-    })
+    let Some(deadline) = source.deadline else {
+        return NEVER;
+    };
+    let left = deadline.saturating_duration_since(since);
+    let whole = deadline.saturating_duration_since(source.begun);
+    if 2 * left >= whole {
+        u32::try_from(left.as_millis()).unwrap_or(NEVER)
+    } else {
+        NEVER
+    }
 }
 
-impl Drop for GaveUp<'_> {
+impl Drop for EndpointWait<'_> {
     fn drop(&mut self) {
         if self.is_over {
             return;

@@ -1,6 +1,6 @@
 //! The bytes of a body that are kept, to be sent again.
 //!
-//! Guarantees that those of all requests with `keep_body` take a bounded memory together, whatever
+//! Guarantees that the kept bytes of all requests with `keep_body` are bounded together, whatever
 //! clients send.
 
 use std::net::IpAddr;
@@ -9,12 +9,12 @@ use std::sync::{Arc, LazyLock};
 
 use metrics::{Counter, counter};
 
-use crate::body_memory::{BodyMemory, HeldMemory};
+use crate::body_memory::{BodyMemory, MemoryReservation};
 
 /// Bytes that are kept in all. A client has an eighth of them.
 const MOST_IN_ALL: NonZeroUsize = NonZeroUsize::MIN.saturating_add((64 << 20) - 1);
 
-/// Bytes that are held at first.
+/// Bytes that are reserved at first.
 const FIRST: usize = 4 * 1024;
 
 /// The memory of all routes, which outlives reloads as the bodies do.
@@ -32,8 +32,14 @@ pub struct ReplayMemory {
 pub struct KeptBytes {
     bytes: Vec<u8>,
     most: usize,
-    /// `None`: its bytes are bounded otherwise.
-    held: Option<(HeldMemory, Arc<ReplayMemory>)>,
+    /// `None`: the bytes are bounded otherwise.
+    reservation: Option<ReplayReservation>,
+}
+
+/// The part of the memory that is reserved for one body.
+struct ReplayReservation {
+    bytes: MemoryReservation,
+    memory: Arc<ReplayMemory>,
 }
 
 impl ReplayMemory {
@@ -45,7 +51,7 @@ impl ReplayMemory {
         Self { memory, refused }
     }
 
-    /// Makes sure that its metric is there.
+    /// Registers the metric of the memory.
     pub fn prepare() {
         LazyLock::force(&MEMORY);
     }
@@ -57,18 +63,21 @@ impl KeptBytes {
         Self {
             bytes: Vec::new(),
             most,
-            held: None,
+            reservation: None,
         }
     }
 
     /// Room for `most` bytes of the client at `ip`, as long as there is memory.
-    pub fn of_client(most: usize, ip: IpAddr) -> Self {
+    pub fn for_client(most: usize, ip: IpAddr) -> Self {
         Self::within(&MEMORY, most, ip)
     }
 
     fn within(memory: &Arc<ReplayMemory>, most: usize, ip: IpAddr) -> Self {
         Self {
-            held: Some((memory.memory.hold(ip), memory.clone())),
+            reservation: Some(ReplayReservation {
+                bytes: memory.memory.reserve(ip),
+                memory: memory.clone(),
+            }),
             ..Self::new(most)
         }
     }
@@ -86,15 +95,15 @@ impl KeptBytes {
         if length <= self.bytes.capacity() || length > self.most {
             return length <= self.most;
         }
-        // Twice as much each time, so that a long body is not moved with each piece.
+        // Room doubles each time, so that a long body is not moved with each piece.
         let room = length
             .max(self.bytes.capacity() * 2)
             .max(FIRST)
             .min(self.most);
-        if let Some((held, memory)) = &mut self.held
-            && !held.grow_to(room)
+        if let Some(reservation) = &mut self.reservation
+            && !reservation.bytes.grow_to(room)
         {
-            memory.refused.increment(1);
+            reservation.memory.refused.increment(1);
             return false;
         }
         self.bytes.reserve_exact(room - self.bytes.len());
@@ -102,7 +111,7 @@ impl KeptBytes {
     }
 
     /// The bytes from `at` on.
-    pub fn behind(&self, at: usize) -> &[u8] {
+    pub fn starting_at(&self, at: usize) -> &[u8] {
         self.bytes.get(at..).unwrap_or_default()
     }
 
@@ -110,7 +119,7 @@ impl KeptBytes {
         self.bytes.len()
     }
 
-    /// Gives all back.
+    /// Gives all memory back, and keeps nothing from now on.
     pub fn clear(&mut self) {
         *self = Self::new(0);
     }
@@ -131,11 +140,16 @@ mod tests {
         (0..pieces).all(|_| kept.push(&PIECE))
     }
 
+    fn kept_for(client: u8, memory: &Arc<ReplayMemory>) -> KeptBytes {
+        KeptBytes::within(memory, 64 << 10, [192, 0, 2, client].into())
+    }
+
     #[test]
     fn all_bodies_share_a_memory_and_a_client_has_an_eighth_of_it() {
         let memory = Arc::new(ReplayMemory::new(NonZeroUsize::new(1 << 20).unwrap()));
-        let kept = |client: u8| KeptBytes::within(&memory, 64 << 10, [192, 0, 2, client].into());
-        let (mut first, mut second, mut third) = (kept(1), kept(1), kept(1));
+        let mut first = kept_for(1, &memory);
+        let mut second = kept_for(1, &memory);
+        let mut third = kept_for(1, &memory);
         assert!(
             push_all(&mut first, 64) && push_all(&mut second, 64),
             "an eighth"
@@ -144,16 +158,16 @@ mod tests {
         first.clear();
         assert!(push_all(&mut third, 64), "what was forgotten is given back");
         let mut others: Vec<KeptBytes> = (2..9)
-            .flat_map(|client| [kept(client), kept(client)])
+            .flat_map(|client| [kept_for(client, &memory), kept_for(client, &memory)])
             .collect();
         assert!(others.iter_mut().all(|other| push_all(other, 64)));
-        assert!(!kept(9).push(&PIECE), "all of it is held");
+        assert!(!kept_for(9, &memory).push(&PIECE), "all of it is reserved");
         others.pop();
-        assert!(kept(9).push(&PIECE));
+        assert!(kept_for(9, &memory).push(&PIECE));
     }
 
     #[test]
-    fn bytes_take_no_more_memory_than_is_held_for_them() {
+    fn bytes_take_no_more_memory_than_is_reserved_for_them() {
         let mut kept = KeptBytes::new(10_000);
         assert!((0..10_000).all(|_| kept.push(b"a")) && !kept.push(b"a"));
         assert!(

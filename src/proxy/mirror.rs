@@ -1,8 +1,9 @@
 //! Sends copies of requests to another upstream, and drops the answers.
 //!
-//! Guarantees that the request itself waits for nothing: the body is copied as it passes, up to a
-//! bound, and the copy is sent once all of it has passed, if that takes no longer than
-//! [`LONGEST_UPLOAD`]. There are only so many copies at a time, each within [`LONGEST`].
+//! Guarantees that the request itself waits for nothing. The body is copied as it passes, up to a
+//! bound. The copy is sent once the whole body has passed, if that takes no longer than
+//! [`LONGEST_UPLOAD`]. The number of copies at a time is bounded, and each takes at most
+//! [`LONGEST`].
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{EXPECT, UPGRADE};
-use http::{HeaderName, HeaderValue, Method, Request, Response};
+use http::{HeaderName, HeaderValue, Method, Request};
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use metrics::{Counter, counter};
@@ -35,17 +36,17 @@ use crate::transport::peer::SocketPair;
 use crate::upstream::affinity::Affinity;
 use crate::upstream::{Destination, Upstream};
 
-/// The longest that a copy is under way, its answer included.
+/// The longest time that a copy may take, its answer included.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// The longest that a request may take to send its body, or it is not copied: uploads that stall
-/// must not take the places of all copies.
+/// The longest time that a request may take to send its body. Slower requests are not copied:
+/// uploads that stall must not take the places of all copies.
 const LONGEST_UPLOAD: Duration = Duration::from_secs(10);
 
 /// A longer answer is not read to its end: its connection is closed.
 const MOST_DRAINED: usize = 1 << 20;
 
-/// Tells a copy from the request.
+/// The mark of a copy.
 const X_MIRRORED: HeaderName = HeaderName::from_static("x-mirrored");
 
 /// Copies the requests of a route.
@@ -57,7 +58,7 @@ pub struct Mirror {
     metrics: MirrorMetrics,
 }
 
-/// How copies of a route's requests fared.
+/// The outcomes of copies of a route's requests.
 struct MirrorMetrics {
     answered: Counter,
     failed: Counter,
@@ -66,7 +67,7 @@ struct MirrorMetrics {
     incomplete: Counter,
 }
 
-/// A copy, and all that is needed to send it. Counts as under way until it is dropped.
+/// A copy, and all that is needed to send it. Counts as in flight until it is dropped.
 struct RequestCopy {
     mirror: Arc<Mirror>,
     proxy: Arc<Proxy>,
@@ -82,7 +83,7 @@ struct RequestCopy {
 struct CopiedBody {
     body: Body,
     copied: BytesMut,
-    /// `None`: it became too long, took too long or has been sent.
+    /// `None`: the body became too long, took too long or has been sent.
     copy: Option<Box<RequestCopy>>,
     deadline: Pin<Box<Sleep>>,
 }
@@ -99,8 +100,8 @@ impl Mirror {
         }
     }
 
-    /// Sends a copy of `request` once its body has passed, if this one is to be copied. A request
-    /// for another protocol is not.
+    /// Sends a copy of `request` once its body has passed, if this request is among those to be
+    /// copied. A request for another protocol is not copied.
     pub fn copy(
         self: &Arc<Self>,
         request: &mut Request<Body>,
@@ -116,12 +117,7 @@ impl Mirror {
             self.metrics.too_large.increment(1);
             return;
         }
-        let more = |count: usize| (count < self.spec.max_in_flight).then_some(count + 1);
-        if self
-            .in_flight
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
-            .is_err()
-        {
+        if !self.take_place() {
             self.metrics.too_many.increment(1);
             return;
         }
@@ -148,6 +144,20 @@ impl Mirror {
         };
         *request.body_mut() = Body::from_source(Box::new(copied));
     }
+
+    /// Counts another copy in flight, if there may be one more.
+    fn take_place(&self) -> bool {
+        let counted = self
+            .in_flight
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
+                if count < self.spec.max_in_flight {
+                    Some(count + 1)
+                } else {
+                    None
+                }
+            });
+        counted.is_ok()
+    }
 }
 
 /// The head of the copy.
@@ -158,22 +168,27 @@ fn head_of(request: &Request<Body>) -> Request<Body> {
     *copy.version_mut() = request.version();
     *copy.headers_mut() = request.headers().clone();
     let fields = copy.headers_mut();
-    // First, or a client could have the mark taken out again.
+    // Connection is settled first, or a client could have the mark removed again.
     headers::settle_connection(fields);
-    let is_mark = |name: &&HeaderName| syntax::is_same_variable(name.as_str(), X_MIRRORED.as_str());
-    let marks: Vec<HeaderName> = fields.keys().filter(is_mark).cloned().collect();
-    for name in marks.iter().chain([&EXPECT]) {
-        fields.remove(name);
+    let mut marks = Vec::new();
+    for name in fields.keys() {
+        if syntax::is_same_variable(name.as_str(), X_MIRRORED.as_str()) {
+            marks.push(name.clone());
+        }
     }
+    for mark in marks {
+        fields.remove(mark);
+    }
+    fields.remove(EXPECT);
     fields.insert(X_MIRRORED, HeaderValue::from_static("1"));
     copy
 }
 
 impl RequestCopy {
-    /// Sends the copy with this body, beside the request. Nobody waits for it.
+    /// Sends the copy with this body, in a task of its own.
     fn send(mut self: Box<Self>, body: Bytes) {
         *self.request.body_mut() = body.into();
-        // Every worker has one.
+        // Workers all have a runtime.
         let Ok(runtime) = Handle::try_current() else {
             return;
         };
@@ -188,7 +203,7 @@ impl RequestCopy {
         });
     }
 
-    /// Sends it, and reads the answer to its end.
+    /// Sends the copy, and reads the answer to its end.
     async fn exchange(&mut self) -> Result<(), Failure> {
         let interim = InterimSlot::default();
         let Self {
@@ -216,12 +231,10 @@ impl RequestCopy {
             upstream: &mirror.upstream,
             spec: mirror.upstream.spec(),
         };
-        drain(
-            proxy
-                .forward(request, &mirror.rule, destination, source)
-                .await?,
-        )
-        .await;
+        let response = proxy
+            .forward(request, &mirror.rule, destination, source)
+            .await?;
+        drain(response.into_body()).await;
         Ok(())
     }
 }
@@ -232,13 +245,21 @@ impl Drop for RequestCopy {
     }
 }
 
-async fn drain(response: Response<Body>) {
-    let (mut body, mut drained) = (response.into_body(), 0);
+async fn drain(mut body: Body) {
+    let mut drained = 0;
     while let Some(Ok(frame)) = body.frame().await {
         drained += frame.data_ref().map_or(0, Bytes::len);
         if drained > MOST_DRAINED {
             return;
         }
+    }
+}
+
+impl CopiedBody {
+    /// Drops the copy. The body itself goes on.
+    fn stop_copying(&mut self) {
+        self.copy = None;
+        self.copied = BytesMut::new();
     }
 }
 
@@ -248,7 +269,7 @@ impl BodySource for CopiedBody {
             && self.deadline.as_mut().poll(cx).is_ready()
         {
             copy.mirror.metrics.incomplete.increment(1);
-            (self.copy, self.copied) = (None, BytesMut::new());
+            self.stop_copying();
         }
         let polled = ready!(Pin::new(&mut self.body).poll_frame(cx));
         if let (Some(copy), Some(Ok(frame))) = (&self.copy, &polled)
@@ -258,7 +279,7 @@ impl BodySource for CopiedBody {
                 self.copied.extend_from_slice(data);
             } else {
                 copy.mirror.metrics.too_large.increment(1);
-                (self.copy, self.copied) = (None, BytesMut::new());
+                self.stop_copying();
             }
         }
         Poll::Ready(polled)
@@ -283,7 +304,7 @@ impl BodySource for CopiedBody {
     }
 }
 
-/// The upstream did not read all of it, or the client did not send it.
+/// The upstream did not read the whole body, or the client did not send it.
 impl Drop for CopiedBody {
     fn drop(&mut self) {
         if let Some(copy) = &self.copy {
@@ -294,14 +315,21 @@ impl Drop for CopiedBody {
 
 impl MirrorMetrics {
     fn new(route: &str) -> Self {
-        let count = |outcome: &'static str| counter!("tollgate_mirrored_requests_total", "route" => route.to_owned(), "outcome" => outcome);
         Self {
-            answered: count("answered"),
-            failed: count("failed"),
-            too_many: count("too_many"),
-            too_large: count("too_large"),
-            incomplete: count("incomplete"),
+            answered: Self::counter(route, "answered"),
+            failed: Self::counter(route, "failed"),
+            too_many: Self::counter(route, "too_many"),
+            too_large: Self::counter(route, "too_large"),
+            incomplete: Self::counter(route, "incomplete"),
         }
+    }
+
+    fn counter(route: &str, outcome: &'static str) -> Counter {
+        counter!(
+            "tollgate_mirrored_requests_total",
+            "route" => route.to_owned(),
+            "outcome" => outcome
+        )
     }
 }
 
@@ -314,7 +342,7 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
-    use crate::http::scheme::RequestScheme;
+    use crate::http::RequestScheme;
     use crate::route::distribution::TrafficShare;
     use crate::route::{HostPolicy, Rewrite};
     use crate::upstream::test_spec;
@@ -325,6 +353,10 @@ mod tests {
         Body::boxed(StreamBody::new(
             first.chain(futures_util::stream::pending()),
         ))
+    }
+
+    async fn has_frame(body: &mut Body) -> bool {
+        poll_fn(|cx| Poll::Ready(Pin::new(&mut *body).poll_frame(cx).is_ready())).await
     }
 
     #[tokio::test(start_paused = true)]
@@ -344,16 +376,17 @@ mod tests {
             max_in_flight: 1,
         };
         let mirror = Arc::new(Mirror::new("r", spec, upstream, forward));
-        let (proxy, peer) = (Arc::new(Proxy::default()), [192, 0, 2, 1].into());
-        let scheme = RequestScheme::Http;
+        let proxy = Arc::new(Proxy::default());
+        let peer = [192, 0, 2, 1].into();
         let origin = ClientOrigin {
             client_ip: peer,
             peer,
             peer_trusted: false,
-            scheme,
+            scheme: RequestScheme::Http,
             client: None,
         };
-        let (id, interim) = (HeaderValue::from_static("id"), InterimSlot::default());
+        let id = HeaderValue::from_static("id");
+        let interim = InterimSlot::default();
         let source = RequestSource {
             origin: &origin,
             request_id: &id,
@@ -365,20 +398,17 @@ mod tests {
             has_own_fields: false,
             sent: &SentMark::default(),
         };
-        let places = || mirror.in_flight.load(Ordering::Relaxed);
         let mut request = Request::new(stalled());
         mirror.copy(&mut request, &proxy, source);
-        let poll = |body: &mut Body, cx: &mut Context<'_>| {
-            Poll::Ready(Pin::new(body).poll_frame(cx).is_ready())
-        };
-        assert!(poll_fn(|cx| poll(request.body_mut(), cx)).await);
+        assert!(has_frame(request.body_mut()).await);
         advance(LONGEST_UPLOAD - Duration::from_millis(2)).await;
-        assert!(!poll_fn(|cx| poll(request.body_mut(), cx)).await);
-        assert_eq!(places(), 1);
-        // It wakes who waits for the body: nothing else would look at it.
+        assert!(!has_frame(request.body_mut()).await);
+        assert_eq!(mirror.in_flight.load(Ordering::Relaxed), 1);
+        // The deadline wakes the reader of the body: nothing else would poll it.
         let reading = tokio::spawn(async move { drop(request.body_mut().frame().await) });
         sleep(Duration::from_millis(5)).await;
-        assert_eq!((places(), reading.is_finished()), (0, false));
+        assert_eq!(mirror.in_flight.load(Ordering::Relaxed), 0);
+        assert!(!reading.is_finished());
         reading.abort();
     }
 }

@@ -1,9 +1,9 @@
 //! Sends a request to an upstream and brings its response back. `forward` is the way through and
 //! `retry` decides whether a request that was not processed is sent again; `attempts` sends
-//! requests again for routes that ask for it, and `replay` keeps their bodies. `gave_up` says
-//! whether an endpoint is at fault that nobody waits for any more. `mirror` sends copies to another
-//! upstream; `report` is the way of a request, for the access log; `message` has what changes in a
-//! message on the way, `connection` the connections to upstreams.
+//! requests again for routes that ask for it, and `replay` keeps their bodies. `gave_up` records
+//! endpoints that kept a request waiting until it was dropped. `mirror` sends copies to another
+//! upstream. `report` is the way of a request, for the access log. `message` changes messages on
+//! their way, and `connection` has the connections to upstreams.
 //!
 //! Failures stay typed: no status code is chosen here.
 
@@ -19,7 +19,7 @@ pub mod report;
 mod request_source;
 mod retry;
 
-pub use attempts::Retrying;
+pub use attempts::RetryTerms;
 pub use connection::tunnel::{TunnelBytes, TunnelEnd, TunnelObserver};
 pub use forward::Proxy;
 pub use mirror::Mirror;

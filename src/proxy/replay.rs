@@ -1,7 +1,7 @@
 //! A request body of which the beginning is kept, so that it can be sent again.
 //!
-//! Guarantees that it streams, and that no more bytes are kept than its bound says, and none once
-//! the response has begun. They are copied: a piece that was kept as it came would hold all of the
+//! Guarantees that the body streams, that the kept bytes are bounded, and that none are kept once
+//! the response has begun. Bytes are copied: a piece that was kept as it came would hold all of the
 //! buffer that it was read into.
 
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ use super::kept_bytes::KeptBytes;
 use crate::body::{Body, BodySource, BoxError};
 
 /// Bytes that are handed out at once when they are read again.
-const AGAIN: usize = 16 * 1024;
+const PIECE: usize = 16 * 1024;
 
 /// A body that can be read anew.
 #[derive(Clone)]
@@ -27,10 +27,10 @@ pub struct ReplayBody(Arc<ReplayState>);
 
 struct ReplayState {
     kept: Mutex<KeptBody>,
-    /// Its length was known from the start, if only that it is empty: another reader frames it as
-    /// the first did.
+    /// The body's length was known from the start, if only that it is empty: another reader frames
+    /// the body as the first did.
     sized: bool,
-    /// Pieces that its readers were given so far: it grows as the body moves.
+    /// Pieces that readers were given so far.
     pieces: AtomicUsize,
 }
 
@@ -38,11 +38,11 @@ struct KeptBody {
     body: Body,
     bytes: KeptBytes,
     trailers: Option<HeaderMap>,
-    /// All that was read is in `bytes` and `trailers`, and more of it may be kept.
+    /// All that was read is in `bytes` and `trailers`, and more may be kept.
     whole: bool,
-    /// It broke off: nobody may take what was read for all of it.
+    /// The body broke off: what was read must not be taken for all of it.
     failed: bool,
-    /// The last poll found nothing: its client is to send more.
+    /// The last poll found nothing: the client is to send more.
     awaits_client: bool,
     reader: ReaderPosition,
 }
@@ -50,14 +50,14 @@ struct KeptBody {
 /// How far the present reader has come.
 #[derive(Default)]
 struct ReaderPosition {
-    /// Which reader it is. Those before it get nothing any more, or the body would be missing what
-    /// they take.
+    /// The reader's number. Earlier readers get nothing any more: what they took would be missing
+    /// for this one.
     number: usize,
-    /// Bytes that it has read, as far as they are kept.
+    /// Bytes that the reader has read, as far as they are kept.
     bytes: usize,
-    /// It has read the trailers.
+    /// The reader has read the trailers.
     trailers: bool,
-    /// It was told the end.
+    /// The reader has seen the end.
     end: bool,
 }
 
@@ -77,16 +77,16 @@ enum ReplayError {
 }
 
 impl ReplayBody {
-    /// Keeps `most` bytes of it at most. A body that is longer can no longer be sent again once
-    /// more of it was sent.
+    /// Keeps at most `most` bytes of `body`. A longer body cannot be sent again any more once more
+    /// of it was sent.
     pub fn new(body: Body, most: usize) -> Self {
         Self::keeping(body, KeptBytes::new(most))
     }
 
     /// Like [`new`](Self::new), within the memory that all bodies and that of the client at `ip`
     /// may take.
-    pub fn of_client(body: Body, most: usize, ip: IpAddr) -> Self {
-        Self::keeping(body, KeptBytes::of_client(most, ip))
+    pub fn for_client(body: Body, most: usize, ip: IpAddr) -> Self {
+        Self::keeping(body, KeptBytes::for_client(most, ip))
     }
 
     fn keeping(body: Body, bytes: KeptBytes) -> Self {
@@ -107,7 +107,7 @@ impl ReplayBody {
         }))
     }
 
-    /// Whether it is there from its beginning: not too much of it was read, and it did not break
+    /// Whether the body is there from its beginning: not too much was read, and it did not break
     /// off.
     pub fn is_whole(&self) -> bool {
         self.0.kept.lock().is_whole()
@@ -130,23 +130,23 @@ impl ReplayBody {
         })))
     }
 
-    /// Ready when a part of it is there to be read.
+    /// Ready when a part of the body is there to be read.
     pub fn poll_arrived(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.0.kept.lock().poll_arrived(cx)
     }
 
-    /// Whether its reader waits for what its client has not sent yet.
+    /// Whether the reader waits for what the client has not sent yet.
     pub fn awaits_client(&self) -> bool {
         let kept = self.0.kept.lock();
         kept.awaits_client && !kept.body.is_end_stream()
     }
 
-    /// How many pieces its readers were given.
+    /// The number of pieces that readers were given.
     pub fn pieces(&self) -> usize {
         self.0.pieces.load(Ordering::Relaxed)
     }
 
-    /// Keeps nothing any more, save what its reader has not read yet.
+    /// Keeps nothing any more, save what the reader has not read yet.
     pub fn forget(&self) {
         self.0.kept.lock().forget();
     }
@@ -181,18 +181,21 @@ impl KeptBody {
 
     /// The next piece of what was kept, if it was not read yet.
     fn next_kept(&mut self) -> Option<Frame<Bytes>> {
-        let rest = self.bytes.behind(self.reader.bytes);
+        let rest = self.bytes.starting_at(self.reader.bytes);
         if !rest.is_empty() {
-            let again = Bytes::copy_from_slice(&rest[..rest.len().min(AGAIN)]);
-            self.reader.bytes += again.len();
+            let piece = Bytes::copy_from_slice(&rest[..rest.len().min(PIECE)]);
+            self.reader.bytes += piece.len();
             if !self.whole {
                 self.forget();
             }
-            return Some(Frame::data(again));
+            return Some(Frame::data(piece));
         }
-        let trailers = self.trailers.as_ref().filter(|_| !self.reader.trailers)?;
+        if self.reader.trailers {
+            return None;
+        }
+        let trailers = self.trailers.clone()?;
         self.reader.trailers = true;
-        Some(Frame::trailers(trailers.clone()))
+        Some(Frame::trailers(trailers))
     }
 
     /// The next piece of what was not read before.
@@ -214,16 +217,16 @@ impl KeptBody {
         polled
     }
 
-    /// Whether its reader has had all of it. One of a body that turned out empty has first to be
-    /// told so: what is over from the start goes out without the end that its framing needs.
+    /// Whether the reader has had all of the body. The reader of a body that turned out empty has
+    /// to see the end first: a body that is over from the start is sent without the end that its
+    /// framing needs.
     fn is_read(&self, sized: bool) -> bool {
         let was_begun = self.reader.bytes > 0 || self.reader.trailers || self.reader.end;
         !self.has_unread() && !self.failed && self.body.is_end_stream() && (sized || was_begun)
     }
 
     fn poll_arrived(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        // Its end is there, and so is the news that it broke off. The body itself has told it once
-        // and is silent now.
+        // The body reports its end or its failure once, and is silent afterwards.
         if self.failed || self.body.is_end_stream() {
             return Poll::Ready(());
         }
@@ -259,7 +262,7 @@ impl BodySource for ReplayReader {
         }
     }
 
-    /// A reader that another one has followed fails, so it is not over.
+    /// A reader that another reader has followed fails, so it is not over.
     fn is_over(&self) -> bool {
         let kept = self.state.kept.lock();
         kept.reader.number == self.number && kept.is_read(self.state.sized)
@@ -270,13 +273,11 @@ impl BodySource for ReplayReader {
         if !self.state.sized || kept.failed || kept.reader.number != self.number {
             return SizeHint::new();
         }
-        let again = kept.bytes.len().saturating_sub(kept.reader.bytes);
-        kept.body
-            .size_hint()
-            .exact()
-            .map_or_else(SizeHint::new, |rest| {
-                SizeHint::with_exact(rest + again as u64)
-            })
+        let unread = kept.bytes.len().saturating_sub(kept.reader.bytes);
+        match kept.body.size_hint().exact() {
+            Some(rest) => SizeHint::with_exact(rest + unread as u64),
+            None => SizeHint::new(),
+        }
     }
 
     fn ended(self: Box<Self>) {}

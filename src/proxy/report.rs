@@ -1,5 +1,5 @@
-//! The facts of a request that the proxy alone knows: whether anything of it was sent, and, for
-//! those who ask, its way through its upstream's endpoints.
+//! The facts of a request that the proxy alone knows: whether a part of it was sent, and its way
+//! through its upstream's endpoints.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::clock::{self, Instant};
 use crate::upstream::endpoints::{Endpoint, PickedEndpoint};
 
-/// Whether an upstream may have worked on a request. It outlives the future that forwards, which a
-/// timeout may drop.
+/// Whether an upstream may have worked on a request. The mark outlives the future that forwards,
+/// which a timeout may drop.
 #[derive(Debug, Default)]
 pub struct SentMark(AtomicBool);
 
@@ -19,9 +19,10 @@ pub struct ForwardReport {
     pub upstream: Option<Arc<str>>,
     /// The latest endpoint.
     pub endpoint: Option<Arc<Endpoint>>,
-    /// How often it went to an endpoint, connections that could not be opened among them.
+    /// The number of times that the request went to an endpoint, connections that could not be
+    /// opened among them.
     pub attempts: u32,
-    /// When it went to the latest endpoint.
+    /// When the request went to the latest endpoint.
     pub begun: Option<Instant>,
     /// When the head of that endpoint's response came.
     pub head: Option<Instant>,
@@ -33,7 +34,7 @@ impl SentMark {
         self.0.load(Relaxed)
     }
 
-    /// Marks a request that is about to be sent. Returns whether it was before.
+    /// Marks a request that is about to be sent. Returns whether it was marked before.
     #[inline]
     pub(super) fn set(&self) -> bool {
         let before = self.is_set();
@@ -41,21 +42,22 @@ impl SentMark {
         before
     }
 
-    /// The latest attempt did not reach its upstream: the mark is what it was before.
+    /// Restores the mark from before an attempt that did not reach its upstream.
     pub(super) fn restore(&self, before: bool) {
         self.0.store(before, Relaxed);
     }
 }
 
 impl ForwardReport {
-    /// The request goes to `endpoint`.
+    /// Records that the request goes to `endpoint`.
     pub fn begin(&mut self, endpoint: &PickedEndpoint) {
         self.endpoint = Some(Arc::clone(endpoint));
         self.attempts = self.attempts.saturating_add(1);
-        (self.begun, self.head) = (Some(clock::now()), None);
+        self.begun = Some(clock::now());
+        self.head = None;
     }
 
-    /// The endpoint has answered.
+    /// Records that the endpoint has answered.
     pub fn answered(&mut self, now: Instant) {
         self.head = Some(now);
     }

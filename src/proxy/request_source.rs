@@ -1,5 +1,5 @@
-//! The client of a request, as far as its upstream learns of it, and the way of the upstream's
-//! interim responses to it.
+//! The client of a request, as far as its upstream learns of it, and the way of interim responses
+//! to the client.
 
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, HeaderValue, StatusCode, Version};
@@ -18,9 +18,9 @@ pub struct RequestSource<'a> {
     pub origin: &'a ClientOrigin,
     pub request_id: &'a HeaderValue,
     pub interim: &'a InterimSlot,
-    /// The client's connection. `None`: its client has no IP address.
+    /// The client's connection. `None`: the client has no IP address.
     pub sockets: Option<&'a SocketPair>,
-    /// A part of the request that it has in common with others that go to the same endpoint.
+    /// A property that the request has in common with others that go to the same endpoint.
     pub affinity: Option<Affinity>,
     /// When the proxy got the request, as far as the clock was read.
     pub begun: Instant,
@@ -28,7 +28,7 @@ pub struct RequestSource<'a> {
     pub deadline: Option<Instant>,
     /// The gateway has set fields already, and removed the client's claims before.
     pub has_own_fields: bool,
-    /// Whether it was sent.
+    /// Whether the request was sent.
     pub sent: &'a SentMark,
 }
 
@@ -37,17 +37,22 @@ pub struct RequestSource<'a> {
 pub struct InterimRelay<'a>(Option<&'a InterimSlot>);
 
 impl<'a> InterimRelay<'a> {
-    /// To a client that made its request in `version`: HTTP/1.0 knows no interim responses (RFC
-    /// 9110 §15.2).
+    /// The way to a client that made its request in `version`. HTTP/1.0 has no interim responses
+    /// (RFC 9110 §15.2).
     pub fn to_client(slot: &'a InterimSlot, version: Version) -> Self {
-        Self((version != Version::HTTP_10).then_some(slot))
+        if version == Version::HTTP_10 {
+            Self(None)
+        } else {
+            Self(Some(slot))
+        }
     }
 
     /// Relays an interim response, without the fields that are for the upstream's connection. A 101
-    /// is none: what follows it is no HTTP, to whoever reads it, and HTTP/2 has none at all (RFC
-    /// 9113 §8.6).
+    /// is not relayed: what follows it is not HTTP, and HTTP/2 has no 101 (RFC 9113 §8.6).
     pub fn relay(self, status: StatusCode, mut fields: HeaderMap) {
-        if let Some(slot) = self.0.filter(|_| status != StatusCode::SWITCHING_PROTOCOLS) {
+        if status != StatusCode::SWITCHING_PROTOCOLS
+            && let Some(slot) = self.0
+        {
             headers::strip_response(&mut fields);
             fields.remove(CONTENT_LENGTH);
             slot.push(status, fields);

@@ -1,5 +1,5 @@
-//! When a request is sent a second time without its route asking for that. All the rules, in one
-//! place; `attempts` has those of routes:
+//! When a request is sent a second time although its route has no `retry`. The rules of routes are
+//! in `attempts`.
 //!
 //! - No connection could be opened: nothing was sent, so the next endpoint is tried, each at most
 //!   once and [`MAX_ENDPOINTS`] in all.
@@ -35,12 +35,11 @@ use crate::upstream::{Destination, Upstream, UpstreamSpec};
 /// Most endpoints that one request goes to: each may cost a whole connect timeout.
 pub const MAX_ENDPOINTS: usize = 3;
 
-/// Most refusals that one request meets with: an upstream that refuses everything must not be asked
-/// for ever.
+/// Most refusals of one request: an upstream that refuses everything must not be asked for ever.
 const MOST_REFUSALS: usize = 3;
 
-/// The waits between one refusal and the next attempt: none, then this, then each twice as long as
-/// the one before.
+/// The waits between refusals and the next attempts: none, then this one, then each twice as long
+/// as the wait before.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(160);
 
@@ -66,8 +65,8 @@ impl Retry {
         &self.refused_by
     }
 
-    /// The body to send again with the same head, over a new connection. Waits before an upstream
-    /// that has refused the request is asked again.
+    /// The body to send again with the same head, over a new connection. Waits before the request
+    /// goes again to an upstream that has refused it.
     ///
     /// # Errors
     /// When the request must not be sent again: the failure to answer with.
@@ -86,25 +85,37 @@ impl Retry {
             } => {
                 self.refused_by.push(by);
                 self.refusals += 1;
-                let in_time = self.may_go_on(spec).await;
-                (in_time && is_paid(&streams, upstream)).then_some(upload)
+                if self.may_go_on(spec).await && is_paid(&streams, upstream) {
+                    Some(upload)
+                } else {
+                    None
+                }
             }
             RetryPermission::Unprocessed { upload, streams } => {
                 let in_time = self.may_go_on(spec).await;
-                // Asked after the pause: by then, all exchanges of the connection know what became
-                // of them.
+                // Counted after the pause: by then, all exchanges of the connection have ended.
                 self.refusals += usize::from(streams.are_in_vain());
-                (in_time && self.refusals <= MOST_REFUSALS && is_paid(&streams, upstream))
-                    .then_some(upload)
+                if in_time && self.refusals <= MOST_REFUSALS && is_paid(&streams, upstream) {
+                    Some(upload)
+                } else {
+                    None
+                }
             }
             RetryPermission::Unsent(upload) => {
-                (!std::mem::replace(&mut self.spent, true)).then_some(upload)
+                if self.spend() {
+                    Some(upload)
+                } else {
+                    None
+                }
             }
             // A part of the body may be gone.
             RetryPermission::Stale(upload) if upload.has_body() => None,
             RetryPermission::Stale(upload) => {
-                let first = !std::mem::replace(&mut self.spent, true);
-                (first && is_idempotent(method) && upstream.budget().withdraw()).then_some(upload)
+                if self.spend() && is_idempotent(method) && upstream.budget().withdraw() {
+                    Some(upload)
+                } else {
+                    None
+                }
             }
             RetryPermission::Never => None,
         };
@@ -117,7 +128,12 @@ impl Retry {
         }
     }
 
-    /// Whether the request may be sent again after a refusal, and the pause before that.
+    /// Spends the one retry over a new connection. Returns whether it was left.
+    fn spend(&mut self) -> bool {
+        !std::mem::replace(&mut self.spent, true)
+    }
+
+    /// Whether the request may be sent again after a refusal. Waits before that.
     async fn may_go_on(&mut self, spec: &UpstreamSpec) -> bool {
         let limit = UpstreamWait::Connect.limit(&timeouts_of(spec));
         self.refusals <= MOST_REFUSALS && self.pauses.wait(limit).await
@@ -125,8 +141,8 @@ impl Retry {
 }
 
 /// Whether a request may be sent again that a connection with these streams has not taken. The
-/// retry budget pays, unless the upstream works on others: a server that refuses everything is
-/// overloaded, and must not be asked four times for each request.
+/// retry budget pays, unless the upstream works on other streams. A server that refuses everything
+/// is overloaded, and must not be asked four times for each request.
 fn is_paid(streams: &StreamCounts, upstream: &Upstream) -> bool {
     !streams.are_in_vain() || upstream.budget().withdraw()
 }
@@ -135,7 +151,7 @@ fn is_paid(streams: &StreamCounts, upstream: &Upstream) -> bool {
 #[derive(Default)]
 struct Pauses {
     next: Duration,
-    /// When it is not sent again any more.
+    /// When the request is not sent again any more.
     deadline: Option<Instant>,
 }
 
@@ -147,16 +163,17 @@ impl Pauses {
         if now + self.next >= deadline {
             return false;
         }
-        match self.next {
-            Duration::ZERO => yield_now().await,
-            pause => sleep(pause).await,
+        if self.next.is_zero() {
+            yield_now().await
+        } else {
+            sleep(self.next).await
         }
         self.next = (self.next * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
         true
     }
 }
 
-/// RFC 9110 §9.2.2.
+/// Whether the method is idempotent (RFC 9110 §9.2.2).
 pub fn is_idempotent(method: &Method) -> bool {
     matches!(
         *method,
@@ -170,7 +187,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pauses_grow_and_end_with_the_time_that_connecting_may_take() {
-        let (mut pauses, begin, mut at) = (Pauses::default(), clock::now(), Vec::new());
+        let mut pauses = Pauses::default();
+        let begin = clock::now();
+        let mut at = Vec::new();
         while pauses.wait(Duration::from_secs(1)).await {
             at.push((clock::now() - begin).as_millis());
         }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::http::scheme::RequestScheme;
+use crate::http::RequestScheme;
 use crate::transport::peer::{PeerAddress, SocketPair};
 use crate::transport::tls::server::session::TlsSession;
 
@@ -36,8 +36,8 @@ impl ConnectionInfo {
         }
     }
 
-    /// Sets both ends of the connection. `local`: the address at this end. `None`: a Unix socket, on
-    /// which a proxy named the client.
+    /// Sets both ends of the connection. `local`: the address at this end. `None`: a Unix socket,
+    /// on which a proxy named the client.
     pub fn with_local(mut self, local: Option<SocketAddr>) -> Self {
         if let PeerAddress::Ip(client) = self.peer
             && !self.is_unnamed

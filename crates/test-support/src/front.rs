@@ -13,7 +13,7 @@ use tollgate::clock;
 use tollgate::error::Failure;
 use tollgate::proxy::message::forwarded::ClientOrigin;
 use tollgate::proxy::report::{ForwardReport, SentMark};
-use tollgate::proxy::{Proxy, RequestSource, Retrying};
+use tollgate::proxy::{Proxy, RequestSource, RetryTerms};
 use tollgate::route::retry::RetryPolicy;
 use tollgate::route::{Forward, HostPolicy, Rewrite};
 use tollgate::server::{
@@ -199,14 +199,14 @@ impl Forwarder {
             }
             Some(policy) => {
                 let mut report = ForwardReport::default();
-                let retrying = Retrying {
+                let terms = RetryTerms {
                     policy,
-                    ends: None,
+                    deadline: None,
                     report: Some(&mut report),
                 };
                 let answer = self
                     .proxy
-                    .forward_again(request, &self.rule, destination, (source, retrying))
+                    .forward_with_retries(request, &self.rule, destination, source, terms)
                     .await;
                 self.attempts.store(report.attempts, Ordering::SeqCst);
                 answer

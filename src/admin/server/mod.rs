@@ -30,7 +30,7 @@ use crate::body::Body;
 use crate::error::Failure;
 use crate::gateway::Gateway;
 use crate::http::interim::InterimSlot;
-use crate::observe::request_id;
+use crate::http::request_id;
 use crate::proxy::message::forwarded::ClientOrigin;
 use crate::server::{self, ConnectionInfo, ConnectionLimit, Drain, Handler, ListenerSpec};
 use crate::transport::peer::PeerAddress;

@@ -11,7 +11,7 @@ use http::HeaderMap;
 use http_body::{Body as _, Frame, SizeHint};
 
 use crate::body::{Body, BodySource, BoxError};
-use crate::body_memory::{BodyMemory, HeldMemory};
+use crate::body_memory::{BodyMemory, MemoryReservation};
 use crate::error::Failure;
 
 /// The room that a body gets at first.
@@ -26,7 +26,7 @@ pub struct BodyAhead {
     trailers: Option<HeaderMap>,
     /// The piece that did not fit any more.
     rest: Bytes,
-    held: HeldMemory,
+    held: MemoryReservation,
     /// The body's length, if that was announced.
     length: Option<u64>,
 }
@@ -54,7 +54,7 @@ struct ResumedBody {
 /// The bytes of a body with their count.
 struct HeldContent {
     content: Vec<u8>,
-    _held: HeldMemory,
+    _held: MemoryReservation,
 }
 
 impl BodyAhead {
@@ -66,7 +66,7 @@ impl BodyAhead {
             content: Vec::new(),
             trailers: None,
             rest: Bytes::new(),
-            held: memory.hold(ip),
+            held: memory.reserve(ip),
             length,
         }
     }
@@ -133,7 +133,7 @@ impl AheadError {
         match self {
             Self::Overdue => Failure::RequestTimeout,
             Self::NoMemory => Failure::Overloaded,
-            Self::Broken(error) => Failure::of_body(&*error),
+            Self::Broken(error) => Failure::from_body_error(&*error),
         }
     }
 }

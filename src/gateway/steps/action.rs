@@ -19,7 +19,7 @@ use crate::error::Failure;
 use crate::gateway::exchange::{AnswerResult, Exchange, RouteTarget};
 use crate::http::deadline::LONGEST_WAIT;
 use crate::proxy::message::max_forwards;
-use crate::proxy::{Mirror, Proxy, RequestSource, Retrying};
+use crate::proxy::{Mirror, Proxy, RequestSource, RetryTerms};
 use crate::route::distribution::WHOLE;
 use crate::route::location;
 use crate::route::template::Variable;
@@ -120,19 +120,19 @@ fn follow_attempts<'a>(
     }
     match (&target.route.retry, report) {
         (Some(policy), report) => {
-            let retrying = Retrying {
+            let terms = RetryTerms {
                 policy,
-                ends,
+                deadline: ends,
                 report,
             };
             Box::pin(async move {
                 proxy
-                    .forward_again(request, &rule, destination, (source, retrying))
+                    .forward_with_retries(request, &rule, destination, source, terms)
                     .await
             })
         }
         (None, Some(report)) => {
-            Box::pin(proxy.forward_reported(request, &rule, destination, (source, report)))
+            Box::pin(proxy.forward_reported(request, &rule, destination, source, report))
         }
         (None, None) => Box::pin(proxy.forward(request, &rule, destination, source)),
     }

@@ -14,7 +14,7 @@ use tower_http::cors::{AllowHeaders, AllowMethods, AllowOrigin, CorsLayer};
 use crate::body::Body;
 use crate::gateway::answer::cors::{ANSWER_FIELDS, CorsFields, preflight_method};
 use crate::gateway::exchange::Exchange;
-use crate::observe::request_id::REQUEST_ID;
+use crate::http::request_id::REQUEST_ID;
 use crate::route::cors::CorsSpec;
 
 /// Lets pages of other origins read the answers of a route.

@@ -7,8 +7,8 @@ use http::HeaderName;
 use crate::gateway::answer::rendered::RenderedFields;
 use crate::gateway::client_fields;
 use crate::gateway::exchange::Exchange;
-use crate::identity::route::remove_credentials;
 use crate::identity::credential::CredentialPlace;
+use crate::identity::route::remove_credentials;
 use crate::proxy::message::headers;
 use crate::route::fields::FieldChanges;
 

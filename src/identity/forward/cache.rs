@@ -20,9 +20,9 @@ use super::spec::{AnswerCacheSpec, IgnoredPart};
 use super::subrequest::{X_FORWARDED_METHOD, X_FORWARDED_URI};
 use crate::body::Body;
 use crate::clock::{self, Instant};
+use crate::http::request_id::REQUEST_ID;
 use crate::identity::key_table::CredentialHash;
 use crate::identity::refusal::VerifiedClient;
-use crate::observe::request_id::REQUEST_ID;
 use crate::proxy::message::forwarded::ClientOrigin;
 
 /// Bytes of the fields of an answer that is kept.

@@ -20,7 +20,7 @@ use super::h2::group::{ConnectionGroup, ConnectionGroups, StreamClaim, StreamLea
 use super::pool::{self, Pool};
 use crate::clock::{self, Instant};
 use crate::http::deadline::{UpstreamWait, Wait as _};
-use crate::proxy::gave_up::GaveUp;
+use crate::proxy::gave_up::EndpointWait;
 use crate::transport::Stream;
 use crate::transport::tls::client::HttpOffer;
 use crate::upstream::bounds::{
@@ -64,7 +64,8 @@ impl Client {
         self.pool.len() + self.groups.idle()
     }
 
-    /// An idle connection to an endpoint of HTTP/1, without a wait. An error: there is none.
+    /// An idle connection to an endpoint of HTTP/1, without a wait. If there is none, the endpoint
+    /// is returned as the error.
     #[inline]
     pub fn lease_idle(
         &self,
@@ -75,11 +76,10 @@ impl Client {
         let must_wait = needs.fresh
             || endpoint.http2() != Http2Use::Never
             || upstream.connection_bound().is_some();
-        match if must_wait {
-            None
-        } else {
-            self.pool.take(endpoint.key(), needs.now)
-        } {
+        if must_wait {
+            return Err(endpoint);
+        }
+        match self.pool.take(endpoint.key(), needs.now) {
             Some(mut connection) => {
                 connection.lease(needs.spec, endpoint, needs.now);
                 Ok(Lease::Http1(connection))
@@ -109,28 +109,17 @@ impl Client {
         // Boxed: rare, and large.
         let opened = match upstream.connection_bound() {
             Some(bound) => Box::pin(self.wait(upstream, bound, &endpoint, needs)).await,
-            None => match if needs.fresh {
-                None
-            } else {
-                self.pool.take(endpoint.key(), now)
-            } {
-                Some(mut connection) => {
+            None => {
+                if let Some(mut connection) = self.take_idle(&endpoint, needs, now) {
                     connection.lease(needs.spec, endpoint, now);
                     return Ok(Lease::Http1(connection));
                 }
-                None => {
-                    Box::pin(self.open(
-                        upstream,
-                        &endpoint,
-                        (needs, deadline(needs.spec, now)),
-                        None,
-                    ))
-                    .await
-                }
-            },
+                let deadline = deadline(needs.spec, now);
+                Box::pin(self.open(upstream, &endpoint, needs, deadline, None)).await
+            }
         };
         match opened {
-            // It speaks HTTP/2 alone, which may take a WebSocket too.
+            // An endpoint that speaks HTTP/2 alone may take a WebSocket too.
             Err(UpstreamConnectError::OfferRefused(_)) if endpoint.http2() == Http2Use::Offered => {
                 endpoint.record_declined_http1();
                 Box::pin(self.lease_stream(upstream, endpoint, needs, deadline(needs.spec, now)))
@@ -140,8 +129,23 @@ impl Client {
         }
     }
 
-    /// A connection of an upstream that has only so many. Waits for one within the time that
-    /// connecting may take.
+    /// An idle connection to an endpoint of HTTP/1, if the request may have one.
+    #[inline]
+    fn take_idle(
+        &self,
+        endpoint: &PickedEndpoint,
+        needs: LeaseNeeds<'_>,
+        now: Instant,
+    ) -> Option<Box<UpstreamConnection>> {
+        if needs.fresh {
+            None
+        } else {
+            self.pool.take(endpoint.key(), now)
+        }
+    }
+
+    /// A connection of an upstream whose connections are bounded. Waits for one within the time
+    /// that connecting may take.
     async fn wait(
         &self,
         upstream: &Upstream,
@@ -150,22 +154,12 @@ impl Client {
         needs: LeaseNeeds<'_>,
     ) -> Result<Box<UpstreamConnection>, UpstreamConnectError> {
         let deadline = deadline(needs.spec, clock::now());
-        let take = || {
-            if needs.fresh {
-                None
-            } else {
-                self.pool.take(endpoint.key(), clock::now())
-            }
-        };
         let mut in_front = false;
         loop {
-            // An idle connection is for those who wait already.
-            let idle = if in_front || !bound.is_crowded() {
-                take()
-            } else {
-                None
-            };
-            if let Some(connection) = idle {
+            // An idle connection is for requests that wait already.
+            if (in_front || !bound.is_crowded())
+                && let Some(connection) = self.take_idle(endpoint, needs, clock::now())
+            {
                 return Ok(connection);
             }
             let slot = match self.enter(upstream, bound, endpoint, in_front)? {
@@ -181,13 +175,13 @@ impl Client {
                 },
             };
             return self
-                .open(upstream, endpoint, (needs, deadline), Some(slot))
+                .open(upstream, endpoint, needs, deadline, Some(slot))
                 .await;
         }
     }
 
-    /// Asks for a connection of an upstream that has only so many. Makes room for a request that
-    /// has to wait.
+    /// Asks for a connection of an upstream whose connections are bounded. Makes room for a request
+    /// that has to wait.
     fn enter(
         &self,
         upstream: &Upstream,
@@ -225,17 +219,14 @@ impl Client {
         loop {
             let mut freed = pin!(group.freed().notified());
             freed.as_mut().enable();
-            // An idle connection is for those who wait already.
-            let crowded = !in_front
+            // An idle connection is for requests that wait already.
+            let is_crowded = !in_front
                 && upstream
                     .connection_bound()
                     .is_some_and(|bound| bound.is_crowded());
             if endpoint.has_declined_http2()
-                && let Some(connection) = if needs.fresh || crowded {
-                    None
-                } else {
-                    self.pool.take(endpoint.key(), clock::now())
-                }
+                && !is_crowded
+                && let Some(connection) = self.take_idle(&endpoint, needs, clock::now())
             {
                 return Ok(Self::http1(connection, needs.spec, endpoint));
             }
@@ -283,7 +274,7 @@ impl Client {
                     }
                 }
             };
-            // Its notice goes to another that waits.
+            // The notice goes to another request that waits.
             freed.set(group.freed().notified());
             let terms = ConnectTerms {
                 deadline,
@@ -291,7 +282,8 @@ impl Client {
                 client: None,
             };
             let connecting = self.connect(upstream, &endpoint, terms);
-            let stream = GaveUp::connecting(upstream, &endpoint, needs.source, connecting).await?;
+            let stream =
+                EndpointWait::connecting(upstream, &endpoint, needs.source, connecting).await?;
             let is_http2 = endpoint.http2() == Http2Use::Always || stream.is_http2();
             endpoint.record_http2(is_http2);
             let counted = upstream.metrics().connected(slot);
@@ -311,9 +303,19 @@ impl Client {
             let bound = counted
                 .bound()
                 .map(|bound| BoundedPlace::new(Arc::clone(bound), place));
-            let opening_it =
-                MultiplexedConnection::open(stream, timeouts, (counted, bound), freed, deadline);
-            let opened = GaveUp::connecting(upstream, &endpoint, needs.source, opening_it).await;
+            let handshake = MultiplexedConnection::open(stream, timeouts, counted, bound, freed);
+            let handshake = timeout_at(deadline, handshake);
+            let opened = match EndpointWait::connecting(
+                upstream,
+                &endpoint,
+                needs.source,
+                handshake,
+            )
+            .await
+            {
+                Ok(opened) => opened,
+                Err(_) => Err(UpstreamConnectError::Timeout),
+            };
             let connection = opened.inspect_err(|error| not_opened(upstream, &endpoint, error))?;
             if let Some(stream) = opening.opened(&connection) {
                 return Ok(Self::http2(stream, needs.spec, endpoint));
@@ -339,7 +341,8 @@ impl Client {
         &self,
         upstream: &Upstream,
         endpoint: &PickedEndpoint,
-        (needs, deadline): (LeaseNeeds<'_>, Instant),
+        needs: LeaseNeeds<'_>,
+        deadline: Instant,
         slot: Option<ConnectionSlot>,
     ) -> Result<Box<UpstreamConnection>, UpstreamConnectError> {
         let terms = ConnectTerms {
@@ -348,7 +351,7 @@ impl Client {
             client: needs.source.sockets,
         };
         let connecting = self.connect(upstream, endpoint, terms);
-        let stream = GaveUp::connecting(upstream, endpoint, needs.source, connecting).await?;
+        let stream = EndpointWait::connecting(upstream, endpoint, needs.source, connecting).await?;
         let open = upstream.metrics().connected(slot);
         Ok(Box::new(UpstreamConnection::new(
             stream,
@@ -380,7 +383,7 @@ impl Client {
                 }
                 Ok(stream)
             }
-            // It may take the other version.
+            // An endpoint that refuses HTTP/1.1 may take HTTP/2.
             Err(error @ UpstreamConnectError::OfferRefused(_))
                 if terms.offer == HttpOffer::Http1 && endpoint.http2() == Http2Use::Offered =>
             {
@@ -426,18 +429,19 @@ async fn turn_or_stream<'a>(
     let patient_until = now + deadline.saturating_duration_since(now) / 4;
     loop {
         let is_patient = clock::now() < patient_until;
-        if let Some(stream) = if is_patient {
+        let stream = if is_patient {
             group.take()
         } else {
             group.take_any()
-        } {
+        };
+        if let Some(stream) = stream {
             return Ok(Either::Right(stream));
         }
         let until = if is_patient { patient_until } else { deadline };
         match timeout_at(until, select(pin!(pending.turn()), freed.as_mut())).await {
             Ok(Either::Left((vacancy, _))) => return Ok(Either::Left(vacancy)),
             Err(_) if !is_patient => return Err(UpstreamConnectError::Overloaded),
-            // Not told: it is still to be.
+            // No notice came: the wait for it goes on.
             Err(_) => continue,
             Ok(Either::Right(_)) => {}
         }

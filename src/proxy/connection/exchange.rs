@@ -1,8 +1,8 @@
 //! A connection to an upstream, with the exchange of a request and a response that it carries.
 //!
-//! It has no task of its own: the caller that waits for the response drives it, then the reader of
-//! the response's body. Guarantees that it is used again only after both messages have ended, and
-//! closes otherwise.
+//! The connection has no task of its own: the caller that waits for the response drives it, then
+//! the reader of the response's body. Guarantees that it is used again only after both messages
+//! have ended, and closes otherwise.
 
 mod deadline;
 mod response_body;
@@ -48,13 +48,13 @@ pub struct UpstreamConnection {
     timer: Timer,
     /// When the deadlines of the exchange are checked next.
     due: Instant,
-    /// Where it goes after each exchange.
+    /// The pool that gets the connection after each exchange.
     pool: Weak<Pool<Box<Self>>>,
     key: Arc<str>,
     spec: Arc<UpstreamSpec>,
     timeouts: UpstreamTimeouts,
     counted: CountedConnection,
-    /// It has carried an exchange before this one.
+    /// The connection has carried an exchange before this one.
     used: bool,
     /// Not zero: reads are large, since a body was large lately.
     large_reads: u8,
@@ -125,7 +125,7 @@ impl UpstreamConnection {
         self.exchange.endpoint = Some(endpoint);
     }
 
-    /// Where this exchange goes.
+    /// The endpoint of this exchange.
     pub fn endpoint(&self) -> Option<&PickedEndpoint> {
         self.exchange.endpoint.as_ref()
     }
@@ -155,7 +155,8 @@ impl UpstreamConnection {
             upload.start(self.leased_at);
         }
         self.due = self.leased_at + self.first_deadline();
-        let (to_head, interim) = (*request.method() == Method::HEAD, request.interim);
+        let to_head = *request.method() == Method::HEAD;
+        let interim = request.interim;
         match poll_fn(|cx| self.poll_response(to_head, interim, cx)).await {
             Ok(head) => Ok(self.begin_body(head)),
             Err(error) => Err(self.fail(error)),
@@ -195,8 +196,8 @@ impl UpstreamConnection {
                 if self.exchange.interim_responses > MOST_READ {
                     return Poll::Ready(Err(InvalidResponse::new(ENDLESS).into()));
                 }
-                // It answers, so it was not closed when the request came: no reason to send that
-                // again.
+                // A server that answers had not closed the connection when the request came: no
+                // reason to send that again.
                 self.used = false;
                 // A 100 is for the gateway: the client gets its own when its body is read.
                 match (head.status, &mut self.exchange.upload) {
@@ -290,8 +291,8 @@ impl UpstreamConnection {
         (flushed, moved)
     }
 
-    /// Whether the upstream has taken some of the request for which there was not enough room yet
-    /// to be told of. To be asked before it counts as stalled.
+    /// Whether the upstream has taken more of the request than the socket has reported. The socket
+    /// reports room late, so this is checked before the upstream counts as stalled.
     fn has_taken_more(&mut self) -> bool {
         if self.exchange.write_closed || self.output.is_flushed() {
             return false;
@@ -351,8 +352,11 @@ impl UpstreamConnection {
 
     /// When the whole request was sent. `None`: it is not.
     pub fn sent_at(&self) -> Option<Instant> {
+        if !self.is_sent() {
+            return None;
+        }
         let since = self.exchange.upload.as_ref().and_then(Upload::since);
-        self.is_sent().then(|| since.unwrap_or(self.leased_at))
+        Some(since.unwrap_or(self.leased_at))
     }
 
     /// How long `wait` may take.

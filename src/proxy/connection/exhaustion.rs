@@ -11,10 +11,10 @@ use tokio::time::sleep;
 
 use crate::upstream::failure_log::FailureLog;
 
-/// How long a client's connection that was asked to close may take for it.
+/// The time that a client's connection gets to close.
 const CLOSES_WITHIN: Duration = Duration::from_millis(50);
 
-/// Asks an idle connection of a client to close. False: none is idle.
+/// Asks an idle connection of a client to close. False: no connection is idle.
 pub type MakeRoom = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// Makes room for connections to upstreams.
@@ -25,7 +25,7 @@ pub struct Exhaustion {
 }
 
 impl Exhaustion {
-    /// `clients`: those who make room if no idle connection to an upstream does.
+    /// `clients` make room if no idle connection to an upstream does.
     pub fn new(clients: MakeRoom) -> Self {
         Self {
             clients: Some(clients),
@@ -33,7 +33,7 @@ impl Exhaustion {
         }
     }
 
-    /// Makes room for one more connection, if it can be made: by `close_upstream`, or by a client.
+    /// Makes room for one more connection if possible: by `close_upstream`, or by a client.
     pub async fn make_room(&self, error: &io::Error, close_upstream: impl FnOnce() -> bool) {
         if let Some(unlogged) = self.log.admit() {
             tracing::error!(%error, unlogged, "the gateway is out of descriptors, ports or buffers for upstream connections");

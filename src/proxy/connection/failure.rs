@@ -10,8 +10,8 @@ use crate::body::BoxError;
 use crate::error::Failure;
 use crate::upstream::endpoints::PickedEndpoint;
 
-/// Why an exchange failed before there was a response. Boxed where it is large: it is returned by
-/// what each request calls.
+/// Why an exchange failed before there was a response. Large errors are boxed: each request calls
+/// functions that return this type.
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
     #[error("the upstream closed the connection")]
@@ -45,7 +45,7 @@ pub enum ExchangeError {
 pub struct FailedExchange {
     pub failure: Failure,
     pub permission: RetryPermission,
-    /// Something was sent, and the upstream does not say that it has not processed it.
+    /// A part of the request was sent, and the upstream does not say that it has not processed it.
     pub was_sent: bool,
     /// `None`: the client was at fault, or may have been.
     pub fault: Option<UpstreamFault>,
@@ -68,7 +68,7 @@ impl ExchangeError {
             )
     }
 
-    /// This error of an exchange whose upload stood like this. A body that does not end keeps the
+    /// The error of an exchange with an upload in this state. A body that does not end keeps the
     /// upstream waiting, which may give up: a client must not get its endpoint ejected by that.
     pub fn with_upload(self, upload: UploadStanding) -> Self {
         let is_end = match &self {
@@ -91,11 +91,13 @@ impl ExchangeError {
         endpoint: Option<PickedEndpoint>,
         permission: RetryPermission,
     ) -> Box<FailedExchange> {
-        let endpoint = endpoint.filter(|_| !self.is_of_client());
-        let fault = endpoint.map(|endpoint| UpstreamFault {
-            endpoint,
-            reason: self.to_string(),
-        });
+        let fault = match endpoint {
+            Some(endpoint) if !self.is_of_client() => Some(UpstreamFault {
+                endpoint,
+                reason: self.to_string(),
+            }),
+            _ => None,
+        };
         let was_sent = !self.is_before_sending() && !permission.is_of_unprocessed();
         Box::new(FailedExchange {
             failure: self.into_failure(),
@@ -105,7 +107,7 @@ impl ExchangeError {
         })
     }
 
-    /// Whether an exchange fails so before anything is sent.
+    /// Whether this error comes before anything is sent.
     fn is_before_sending(&self) -> bool {
         let is_head = matches!(self, Self::Request(_) | Self::HeadTooLarge);
         is_head
@@ -131,7 +133,7 @@ impl ExchangeError {
             } => Failure::UpstreamClosed,
             Self::Invalid(_) => Failure::UpstreamInvalid,
             Self::Overdue => Failure::ResponseTimeout,
-            Self::Body(error) => Failure::of_body(&*error),
+            Self::Body(error) => Failure::from_body_error(&*error),
             Self::Request(_) => Failure::BadRequest("the request cannot be written in HTTP/2"),
             Self::HeadTooLarge => Failure::HeadersTooLarge,
             Self::NoWebSocket => Failure::WebSocketUnsupported,
@@ -141,19 +143,19 @@ impl ExchangeError {
 }
 
 impl FailedExchange {
-    /// How the endpoint failed. `None`: it is not at fault, or may not be, since the connection was
-    /// closed as the request came, and nothing says that a new one fares no better. `again`: the
-    /// request was on a new one.
-    pub fn fault_of_endpoint(&self, again: bool) -> Option<&UpstreamFault> {
+    /// How the endpoint failed. `None`: it is not at fault, or may not be: the connection was
+    /// closed as the request came, and a new connection may work. `is_retry`: the request was on a
+    /// new connection.
+    pub fn fault_of_endpoint(&self, is_retry: bool) -> Option<&UpstreamFault> {
         let excused = match &self.permission {
             // Nothing was sent: the gateway answers by itself.
             RetryPermission::Never => self.failure == Failure::WebSocketUnsupported,
-            RetryPermission::Unsent(_) => !again,
+            RetryPermission::Unsent(_) => !is_retry,
             RetryPermission::Stale(_)
             | RetryPermission::Refused { .. }
             | RetryPermission::Unprocessed { .. } => true,
         };
-        self.fault.as_ref().filter(|_| !excused)
+        if excused { None } else { self.fault.as_ref() }
     }
 
     /// The failure to answer with. Logs it, once in a while.
@@ -176,10 +178,10 @@ pub enum RetryPermission {
         by: u64,
         streams: Arc<StreamCounts>,
     },
-    /// Yes: its stream is above the last one of a GOAWAY, or none could be opened any more. With
-    /// the streams of its connection.
+    /// Yes: its stream is above the last one of a GOAWAY, or no stream could be opened any more.
     Unprocessed {
         upload: Upload,
+        /// The streams of its connection.
         streams: Arc<StreamCounts>,
     },
     /// If the request is idempotent and has no body: the connection may have been closed before the
@@ -189,7 +191,7 @@ pub enum RetryPermission {
 }
 
 impl RetryPermission {
-    /// Whether the upstream has not processed the request, for sure.
+    /// Whether it is certain that the upstream has not processed the request.
     fn is_of_unprocessed(&self) -> bool {
         matches!(
             self,

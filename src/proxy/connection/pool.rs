@@ -1,8 +1,8 @@
 //! Idle connections, per server. Each worker has a pool of its own, so the lock is never contended.
 //!
 //! Guarantees that the connection used last is used next, so the others expire. More connections
-//! than the limit are kept while they are in use now and then: under a load that comes in waves,
-//! each wave would otherwise close what the next wave has to open.
+//! than the limit are kept while they are in use now and then. Otherwise, under a load that comes
+//! in waves, each wave would close what the next wave has to open.
 
 use std::sync::Arc;
 
@@ -32,18 +32,18 @@ pub struct Pool<C> {
 /// The idle connections to one server, the one used last on top.
 struct IdleStack<C> {
     idle: Vec<IdleConnection<C>>,
-    /// The fewest that were idle since the last sweep: that many were not needed.
+    /// The smallest number of idle connections since the last sweep: that many were not needed.
     fewest: usize,
 }
 
 struct IdleConnection<C> {
     connection: C,
     expires: Instant,
-    /// How many connections are kept although they are not needed.
+    /// The number of connections that are kept although they are not needed.
     limit: usize,
 }
 
-/// Where requests of `key` find the idle connections of `pool`.
+/// The place of `pool` where requests of `key` find idle connections.
 pub fn place<C>(pool: &Arc<Pool<C>>, key: &Arc<str>) -> PoolPlace {
     PoolPlace {
         pool: Arc::as_ptr(pool) as usize,
@@ -52,15 +52,14 @@ pub fn place<C>(pool: &Arc<Pool<C>>, key: &Arc<str>) -> PoolPlace {
 }
 
 impl<C> IdleStack<C> {
-    /// The one used longest ago.
+    /// The connection used longest ago.
     fn take_oldest(&mut self) -> Option<IdleConnection<C>> {
-        let oldest = if self.idle.is_empty() {
-            None
-        } else {
-            Some(self.idle.remove(0))
-        };
+        if self.idle.is_empty() {
+            return None;
+        }
+        let oldest = self.idle.remove(0);
         self.fewest = self.fewest.min(self.idle.len());
-        oldest
+        Some(oldest)
     }
 }
 
@@ -114,7 +113,7 @@ impl<C: Pooled> Pool<C> {
         self.idle.lock().retain(|_, stack| {
             let limit = stack.idle.last().map_or(0, |idle| idle.limit);
             let surplus = stack.idle.len().saturating_sub(limit).min(stack.fewest);
-            // From the bottom of the stack: those were used longest ago.
+            // The bottom of the stack was used longest ago.
             stack.idle.drain(..surplus);
             stack
                 .idle
@@ -130,9 +129,9 @@ impl<C: Pooled> Pool<C> {
 
     /// Closes the connections to servers that are not `wanted` any more.
     pub fn retain(&self, wanted: impl Fn(&str) -> bool) {
-        let left: Vec<_> = self.idle.lock().extract_if(|key, _| !wanted(key)).collect();
-        // Their ends may wake requests that ask this pool.
-        drop(left);
+        let unwanted: Vec<_> = self.idle.lock().extract_if(|key, _| !wanted(key)).collect();
+        // Dropped without the lock: their ends may wake requests that ask this pool.
+        drop(unwanted);
     }
 
     /// Closes a connection of the server that has most, the one used longest ago. Returns whether
@@ -141,7 +140,7 @@ impl<C: Pooled> Pool<C> {
         let mut idle = self.idle.lock();
         let most = idle.values_mut().max_by_key(|stack| stack.idle.len());
         let closed = most.and_then(IdleStack::take_oldest);
-        // Its end may wake a request that asks this pool.
+        // Unlocked first: the end of the connection may wake a request that asks this pool.
         drop(idle);
         closed.is_some()
     }
@@ -160,7 +159,7 @@ impl<C: Pooled + Send> IdleConnections for Pool<C> {
     fn close_one(&self, key: &str) -> bool {
         let mut idle = self.idle.lock();
         let oldest = idle.get_mut(key).and_then(IdleStack::take_oldest);
-        // Its end may wake a request that asks this pool.
+        // Unlocked first: the end of the connection may wake a request that asks this pool.
         drop(idle);
         oldest.is_some()
     }
@@ -214,20 +213,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn connections_over_the_limit_are_kept_while_they_are_needed() {
         let pool = Pool::default();
-        let put = |numbers: std::ops::Range<u32>| {
-            numbers.for_each(|number| pool.put(fake(number), 2, seconds(10)))
-        };
-        let take = |count| {
-            (0..count)
-                .filter_map(|_| pool.take("a:80", clock::now()))
-                .count()
-        };
-        put(0..6);
+        for number in 0..6 {
+            pool.put(fake(number), 2, seconds(10));
+        }
         pool.sweep(clock::now());
         assert_eq!(pool.len(), 6);
-        // Two were needed. Of the four that were not, two may stay.
-        assert_eq!(take(2), 2);
-        put(6..8);
+        // Two were needed. Two of the four others may stay.
+        for _ in 0..2 {
+            assert!(pool.take("a:80", clock::now()).is_some());
+        }
+        for number in 6..8 {
+            pool.put(fake(number), 2, seconds(10));
+        }
         pool.sweep(clock::now());
         assert_eq!(pool.len(), 2);
         assert_eq!(pool.take("a:80", clock::now()).unwrap().number, 7);

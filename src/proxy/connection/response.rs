@@ -28,7 +28,7 @@ const TYPICAL_FIELDS: usize = 16;
 #[derive(Debug)]
 pub struct ResponseHead {
     pub status: StatusCode,
-    /// `None`: the usual one of the status.
+    /// `None`: the canonical reason phrase of the status.
     pub reason: Option<ReasonPhrase>,
     pub version: Version,
     pub headers: HeaderMap,
@@ -89,20 +89,13 @@ pub fn take(read: &mut BytesMut, to_head: bool) -> Result<Option<ResponseHead>, 
     } else {
         Version::HTTP_11
     };
-    let usual = response
-        .reason
-        .is_none_or(|reason| reason.is_empty() || status.canonical_reason() == Some(reason));
-    let reason = response
-        .reason
-        .filter(|_| !usual)
-        .and_then(|reason| HeaderValue::from_str(reason).ok())
-        .map(ReasonPhrase);
-    // Filled in place: it is large to move.
+    let reason = own_reason(status, response.reason);
+    // Ranges are filled in place: they are large to move.
     let mut ranges = FieldRanges::new();
     ranges.extend(response.headers.iter().map(|field| range(read, field)));
     let (mut headers, controls) = fields_at(&read.split_to(length).freeze(), &ranges)?;
     let length = controls.length(&mut headers)?;
-    let (framing, certain) = if to_head || !response_rules::has_content(status) {
+    let (framing, is_certain) = if to_head || !response_rules::has_content(status) {
         (
             BodyFraming::Length(0),
             to_head || is_silent(status, &controls, length),
@@ -112,7 +105,7 @@ pub fn take(read: &mut BytesMut, to_head: bool) -> Result<Option<ResponseHead>, 
     } else {
         (length.map_or(BodyFraming::Close, BodyFraming::Length), true)
     };
-    let last = !certain || framing == BodyFraming::Close || !stays(version, &headers, &controls);
+    let last = !is_certain || framing == BodyFraming::Close || !stays(version, &headers, &controls);
     Ok(Some(ResponseHead {
         status,
         reason,
@@ -123,12 +116,19 @@ pub fn take(read: &mut BytesMut, to_head: bool) -> Result<Option<ResponseHead>, 
     }))
 }
 
+/// The reason phrase, if it is not the canonical one of the status.
+fn own_reason(status: StatusCode, reason: Option<&str>) -> Option<ReasonPhrase> {
+    let reason = reason?;
+    if reason.is_empty() || status.canonical_reason() == Some(reason) {
+        return None;
+    }
+    HeaderValue::from_str(reason).ok().map(ReasonPhrase)
+}
+
 fn range(read: &BytesMut, field: &httparse::Header<'_>) -> [usize; 4] {
     let origin = read.as_ptr() as usize;
-    let (name, value) = (
-        field.name.as_ptr() as usize - origin,
-        field.value.as_ptr() as usize - origin,
-    );
+    let name = field.name.as_ptr() as usize - origin;
+    let value = field.value.as_ptr() as usize - origin;
     [
         name,
         name + field.name.len(),
@@ -141,7 +141,8 @@ fn fields_at(
     section: &Bytes,
     ranges: &FieldRanges,
 ) -> Result<(HeaderMap, ResponseControls), InvalidResponse> {
-    let (mut headers, mut controls) = (header_map_pool::take(), ResponseControls::default());
+    let mut headers = header_map_pool::take();
+    let mut controls = ResponseControls::default();
     for [name, name_end, value, value_end] in ranges {
         let name = HeaderName::from_bytes(&section[*name..*name_end])
             .map_err(|_| InvalidResponse("a field name is not a token"))?;
@@ -185,15 +186,13 @@ impl ResponseControls {
 /// Whether another response may follow on the connection, as far as `Connection` and the version
 /// say.
 fn stays(version: Version, headers: &HeaderMap, controls: &ResponseControls) -> bool {
-    let lines = || headers.get_all(CONNECTION).iter();
-    let says = |option| {
-        controls.connection && lines().any(|line| syntax::list_has(line.as_bytes(), option))
-    };
-    if version == Version::HTTP_10 {
-        says(b"keep-alive")
-    } else {
-        !says(b"close")
+    let is_old = version == Version::HTTP_10;
+    if !controls.connection {
+        return !is_old;
     }
+    let option: &[u8] = if is_old { b"keep-alive" } else { b"close" };
+    let mut lines = headers.get_all(CONNECTION).iter();
+    lines.any(|line| syntax::list_has(line.as_bytes(), option)) == is_old
 }
 
 /// Whether a response that must not have content also announces none. If it does announce some, it
@@ -236,9 +235,6 @@ fn plain_length(value: &[u8]) -> Option<u64> {
 /// "5, 5" and two lines of "5" are 5 (RFC 9110 §8.6) and become one line, since not every client
 /// reads them so. "5, 6" is invalid.
 pub fn content_length(headers: &mut HeaderMap) -> Result<Option<u64>, InvalidResponse> {
-    let parse = |value| {
-        syntax::content_length(value).map_err(|_| InvalidResponse("Content-Length is not a number"))
-    };
     let mut lines = headers.get_all(CONTENT_LENGTH).iter();
     let Some(first) = lines.next() else {
         return Ok(None);
@@ -252,7 +248,9 @@ pub fn content_length(headers: &mut HeaderMap) -> Result<Option<u64>, InvalidRes
         .iter()
         .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
     {
-        let this = parse(syntax::trim(value))?;
+        let Ok(this) = syntax::content_length(syntax::trim(value)) else {
+            return Err(InvalidResponse("Content-Length is not a number"));
+        };
         if length.replace(this).is_some_and(|before| before != this) {
             return Err(InvalidResponse("two lengths that differ"));
         }

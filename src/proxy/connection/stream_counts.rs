@@ -1,28 +1,25 @@
-//! The streams of a connection in numbers: what a GOAWAY tells about the connection, and about
-//! later ones.
+//! The streams of a connection in numbers, from which a GOAWAY is understood.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The streams of a connection so far.
 pub struct StreamCounts {
     begun: AtomicUsize,
-    /// Those of them that the upstream has not processed, since it was about to close the
-    /// connection.
+    /// Streams that the upstream has not processed, since it was about to close the connection.
     unprocessed: AtomicUsize,
-    /// Those that it has refused one by one.
+    /// Streams that the upstream has refused one by one.
     refused: AtomicUsize,
-    /// Those before the first of the unprocessed ones.
+    /// Streams before the first unprocessed one.
     processed: AtomicUsize,
 }
 
 impl Default for StreamCounts {
     fn default() -> Self {
-        let processed = AtomicUsize::new(usize::MAX);
         Self {
             begun: AtomicUsize::new(0),
             unprocessed: AtomicUsize::new(0),
             refused: AtomicUsize::new(0),
-            processed,
+            processed: AtomicUsize::new(usize::MAX),
         }
     }
 }
@@ -37,8 +34,8 @@ impl StreamCounts {
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// A stream was not processed, with `before` streams in front of it. Returns how many were
-    /// processed, as far as is known.
+    /// Counts a stream that was not processed, with `before` streams in front of it. Returns how
+    /// many were processed, as far as is known.
     pub fn count_unprocessed(&self, before: usize) -> usize {
         self.unprocessed.fetch_add(1, Ordering::Relaxed);
         self.processed
@@ -50,7 +47,7 @@ impl StreamCounts {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether the upstream has processed none of them.
+    /// Whether the upstream has processed no stream.
     pub fn are_in_vain(&self) -> bool {
         self.unprocessed.load(Ordering::Relaxed) + self.refused.load(Ordering::Relaxed)
             >= self.begun()

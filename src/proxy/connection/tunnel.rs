@@ -1,7 +1,7 @@
 //! A tunnel: both sides of a connection that has left HTTP, joined until one of them ends.
 //!
-//! Guarantees that a tunnel without traffic ends after its idle time, and that its request hears of
-//! the end, whatever ends it: a drain's deadline, too.
+//! Guarantees that a tunnel without traffic ends after its idle time, and that its observer is
+//! called at the end, whatever ends it: the deadline of a drain, too.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -22,7 +22,7 @@ use crate::http::timer::Timer;
 /// Bytes of the buffer, per direction.
 const BUFFER: usize = 16 * 1024;
 
-/// Hears of the end of a tunnel.
+/// An observer of the end of a tunnel.
 pub trait TunnelObserver: Send {
     /// The tunnel has ended. `complete`: both sides closed it in order.
     fn on_end(self: Box<Self>, bytes: TunnelBytes, complete: bool);
@@ -55,7 +55,7 @@ struct TunnelTraffic {
     from_upstream: AtomicU64,
 }
 
-/// Tells the observer when dropped.
+/// Calls the observer when dropped.
 struct EndNotice {
     traffic: Arc<TunnelTraffic>,
     end: TunnelEnd,
@@ -100,7 +100,8 @@ pub async fn run(client: impl Io, upstream: impl Io, idle: Duration, end: Tunnel
         BUFFER,
         BUFFER
     ));
-    let (mut timer, mut due) = (Timer::default(), clock::now() + idle);
+    let mut timer = Timer::default();
+    let mut due = clock::now() + idle;
     let ended = poll_fn(|cx| match copying.as_mut().poll(cx) {
         Poll::Ready(ended) => Poll::Ready(ended.map(drop)),
         Poll::Pending => traffic
@@ -137,20 +138,11 @@ impl TunnelTraffic {
 impl Drop for EndNotice {
     fn drop(&mut self) {
         if let Some(observer) = self.end.0.lock().take() {
-            let TunnelTraffic {
-                from_client,
-                from_upstream,
-                ..
-            } = &*self.traffic;
-            let [from_client, from_upstream] =
-                [from_client, from_upstream].map(|bytes| bytes.load(Ordering::Relaxed));
-            observer.on_end(
-                TunnelBytes {
-                    from_client,
-                    from_upstream,
-                },
-                self.complete,
-            );
+            let bytes = TunnelBytes {
+                from_client: self.traffic.from_client.load(Ordering::Relaxed),
+                from_upstream: self.traffic.from_upstream.load(Ordering::Relaxed),
+            };
+            observer.on_end(bytes, self.complete);
         }
     }
 }
@@ -242,7 +234,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_observer_hears_of_a_tunnel_that_is_cut_or_closed() {
+    async fn the_observer_is_called_for_a_tunnel_that_is_cut_or_closed() {
         for cut in [true, false] {
             let ((client, near), (far, upstream)) = (duplex(100), duplex(100));
             let (sender, mut reports) = unbounded_channel();

@@ -18,14 +18,14 @@ pub struct UpgradeRequest {
 }
 
 impl UpgradeRequest {
-    /// `protocol`: the `Upgrade` that the request announced. `None`: the request goes on as an
-    /// ordinary one, since it announces no protocol or its connection cannot leave HTTP.
-    pub fn of(request: &mut Request<Body>, protocol: Option<HeaderValue>) -> Option<Self> {
-        let protocol = protocol.filter(|protocol| !names_http(protocol))?;
-        Some(Self {
-            client: request.extensions_mut().remove()?,
-            protocol,
-        })
+    /// Takes the upgrade out of a request that announced this `Upgrade`. `None`: the request goes
+    /// on as an ordinary one, since it asks for HTTP or its connection cannot leave HTTP.
+    pub fn take(request: &mut Request<Body>, protocol: HeaderValue) -> Option<Self> {
+        if names_http(&protocol) {
+            return None;
+        }
+        let client = request.extensions_mut().remove()?;
+        Some(Self { client, protocol })
     }
 
     pub fn protocol(&self) -> &HeaderValue {
@@ -33,7 +33,7 @@ impl UpgradeRequest {
     }
 
     /// Joins both connections once the client has its 101, until the tunnel was `idle` for so long.
-    /// `guard` is dropped when it closes. The response says who hears of that.
+    /// `guard` is dropped when the tunnel closes. An observer can be set on the result.
     pub fn join(self, upstream: Upgraded, idle: Duration, guard: impl Send + 'static) -> TunnelEnd {
         let end = TunnelEnd::default();
         let observed = end.clone();

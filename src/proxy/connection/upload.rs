@@ -18,7 +18,7 @@ use crate::http::h1::encode::{self, LAST_CHUNK};
 use crate::http::h1::write_buffer::WriteBuffer;
 use crate::http::trailers::AnnouncedTrailers;
 
-/// A client that sends nothing for so long is what its upstream has waited for.
+/// A client that sends nothing for so long counts as what its upstream has waited for.
 const SILENCE: Duration = Duration::from_secs(1);
 
 /// A request body, as an upstream connection sends it.
@@ -26,15 +26,16 @@ pub struct Upload {
     body: Body,
     framing: UploadFraming,
     phase: UploadPhase,
-    /// When its phase began, or when the upstream last took something. `None`: it has not started.
+    /// When the phase began, or when the upstream last took something. `None`: the upload has not
+    /// started.
     since: Option<Instant>,
-    /// The request has a body at all.
+    /// The request has a body.
     has_body: bool,
-    /// A part of it was taken from the client.
+    /// A part of the body was taken from the client.
     begun: bool,
 }
 
-/// How the body is framed, and how much of it is left.
+/// The framing of the body, and how much of it is left.
 enum UploadFraming {
     /// This many bytes are left.
     Length(u64),
@@ -54,10 +55,10 @@ pub enum UploadPhase {
     Complete,
 }
 
-/// How an upload stands when its exchange fails.
+/// The state of an upload when its exchange fails.
 #[derive(Clone, Copy, Debug)]
 pub struct UploadStanding {
-    /// All of it was sent.
+    /// All of the body was sent.
     pub complete: bool,
     /// The client has sent nothing for so long that the upstream may have given it up.
     pub client_silent: bool,
@@ -69,18 +70,20 @@ pub struct UploadStanding {
 struct LengthMismatch;
 
 impl Upload {
-    /// `awaits_continue`: it starts once the upstream asks for it, or after a while (RFC 9110
-    /// §10.1.1: not for an indefinite time).
+    /// An upload of `body`. `awaits_continue`: it starts once the upstream asks for it, or after a
+    /// while (RFC 9110 §10.1.1: not for an indefinite time).
     pub fn new(body: Body, headers: &HeaderMap, awaits_continue: bool) -> Self {
         let has_body = !body.is_end_stream();
         let framing = match body.size_hint().exact() {
             Some(length) => UploadFraming::Length(length),
             None => UploadFraming::Chunked(AnnouncedTrailers::from_headers(headers)),
         };
-        let phase = match (has_body, awaits_continue) {
-            (false, _) => UploadPhase::Complete,
-            (true, true) => UploadPhase::AwaitingContinue,
-            (true, false) => UploadPhase::Sending,
+        let phase = if !has_body {
+            UploadPhase::Complete
+        } else if awaits_continue {
+            UploadPhase::AwaitingContinue
+        } else {
+            UploadPhase::Sending
         };
         Self {
             body,
@@ -92,7 +95,7 @@ impl Upload {
         }
     }
 
-    /// That of a request which has none.
+    /// The upload of a request that has no body.
     pub fn none() -> Self {
         Self::new(Body::empty(), &HeaderMap::new(), false)
     }
@@ -119,7 +122,8 @@ impl Upload {
         self.phase
     }
 
-    /// When its phase began, or when the upstream last took something. `None`: it has not started.
+    /// When the phase began, or when the upstream last took something. `None`: the upload has not
+    /// started.
     pub fn since(&self) -> Option<Instant> {
         self.since
     }
@@ -128,19 +132,22 @@ impl Upload {
         self.phase == UploadPhase::Complete
     }
 
-    /// How it stands when its exchange fails.
+    /// The state of the upload when its exchange fails.
     pub fn standing(&self) -> UploadStanding {
-        let waits = |since: Instant| clock::now().saturating_duration_since(since) >= SILENCE;
-        let client_silent =
-            self.phase == UploadPhase::AwaitingClient && self.since.is_some_and(waits);
+        let mut client_silent = false;
+        if self.phase == UploadPhase::AwaitingClient
+            && let Some(since) = self.since
+        {
+            client_silent = clock::now().saturating_duration_since(since) >= SILENCE;
+        }
         UploadStanding {
             complete: self.is_complete(),
             client_silent,
         }
     }
 
-    /// Follows a body that others send: it waits in `phase`, and has `moved` since it was last
-    /// seen.
+    /// Follows a body that a sender of HTTP/2 sends. The body waits in `phase`, and has `moved`
+    /// since the last call.
     pub fn follow(&mut self, phase: UploadPhase, moved: bool) {
         if moved || self.phase != phase {
             self.enter(phase);
@@ -152,12 +159,12 @@ impl Upload {
         self.has_body
     }
 
-    /// Whether it can still be sent from its beginning.
+    /// Whether the body can still be sent from its beginning.
     pub fn is_unread(&self) -> bool {
         !self.begun
     }
 
-    /// Starts a body that waits for a 100: the upstream asks for it, or has taken too long to.
+    /// Starts a body that waits for a 100: the upstream asks for the body, or has taken too long.
     pub fn release(&mut self) {
         if self.phase == UploadPhase::AwaitingContinue {
             self.enter(UploadPhase::Sending);
@@ -169,8 +176,8 @@ impl Upload {
         self.since = Some(clock::now());
     }
 
-    /// Moves what the client has sent to `output`, until that has enough to flush. The phase tells
-    /// whether there is more. Wakes the task when the client has sent more.
+    /// Moves what the client has sent to `output`, until `output` has enough to flush. The phase
+    /// tells whether there is more. The task is woken when the client has sent more.
     pub fn move_to(
         &mut self,
         output: &mut WriteBuffer,
@@ -257,13 +264,13 @@ mod tests {
 
     #[test]
     fn a_body_that_is_here_waits_for_no_100() {
-        let body = || Body::from(Bytes::from_static(b"hi"));
+        let present = Body::from(Bytes::from_static(b"hi"));
         let absent = Body::boxed(http_body_util::StreamBody::new(
             futures_util::stream::pending(),
         ));
         let mut output = WriteBuffer::default();
         for (body, phase) in [
-            (body(), UploadPhase::Complete),
+            (present, UploadPhase::Complete),
             (absent, UploadPhase::AwaitingContinue),
         ] {
             let mut upload = Upload::new(body, &HeaderMap::new(), true);

@@ -1,5 +1,5 @@
-//! A request in the form in which it is sent to an upstream. Only the endpoint's Host is added
-//! later.
+//! A request in the form in which it is sent to an upstream. The Host of the endpoint alone is
+//! added later.
 //!
 //! Guarantees that every upstream gets HTTP/1.1 that can be read in one way only.
 
@@ -25,10 +25,10 @@ use crate::route::{Forward, HostPolicy};
 
 /// A request that is ready to be sent.
 pub struct UpstreamRequest<'a> {
-    /// Lent: a request is large, and moving it costs. Its body is in `upload`.
+    /// The head is borrowed: moving a request costs. The body is in `upload`.
     head: &'a mut Request<Body>,
     additions: Additions<'a>,
-    /// Its Host is that of the endpoint.
+    /// The request gets the endpoint's Host.
     host_of_endpoint: bool,
     /// `None` while an exchange has it.
     pub upload: Option<Upload>,
@@ -40,8 +40,8 @@ pub struct UpstreamRequest<'a> {
 impl<'a> UpstreamRequest<'a> {
     /// Strips, rewrites and frames `request`.
     ///
-    /// # Errors
-    /// When the request cannot be forwarded: CONNECT, two Hosts, a rewritten path that is none.
+    /// # Errors When the request cannot be forwarded: CONNECT, two Hosts, a rewritten path that is
+    /// not a path.
     pub fn prepare(
         request: &'a mut Request<Body>,
         rule: &Forward,
@@ -58,16 +58,15 @@ impl<'a> UpstreamRequest<'a> {
             return Err(Failure::NotImplemented("this gateway opens no tunnels"));
         }
         let received = request.version();
-        let (host, in_field) = host_asked_for(request)?;
+        let (host, in_field) = requested_host(request)?;
         let mut summary =
             headers::strip_request(request.headers_mut(), origin.peer_trusted, has_own_fields);
-        let upgrade = UpgradeRequest::of(
-            request,
-            summary
-                .upgrade
-                .take()
-                .filter(|_| received != Version::HTTP_10),
-        );
+        let mut upgrade = None;
+        if let Some(protocol) = summary.upgrade.take()
+            && received != Version::HTTP_10
+        {
+            upgrade = UpgradeRequest::take(request, protocol);
+        }
         target::rewrite(request.uri_mut(), &rule.rewrite)?;
 
         let fields = request.headers_mut();
@@ -103,14 +102,25 @@ impl<'a> UpstreamRequest<'a> {
         self.head.method()
     }
 
-    /// Whether its upstream takes a request with so large a head.
+    /// Checks that the upstream takes so large a head.
     ///
     /// # Errors
-    /// When it does not.
+    /// When the head is too large.
     #[cold]
     pub fn check_size(&self, bound: &HeadBound) -> Result<(), Failure> {
-        let is_taken = bound.admits(self.head.uri(), self.head.headers());
-        is_taken.then_some(()).ok_or(Failure::HeadersTooLarge)
+        if bound.admits(self.head.uri(), self.head.headers()) {
+            Ok(())
+        } else {
+            Err(Failure::HeadersTooLarge)
+        }
+    }
+
+    /// The path and query.
+    fn target(&self) -> &str {
+        match self.head.uri().path_and_query() {
+            Some(target) => target.as_str(),
+            None => "/",
+        }
     }
 
     /// Whether a body is still to be sent.
@@ -118,55 +128,60 @@ impl<'a> UpstreamRequest<'a> {
         self.upload.as_ref().is_some_and(Upload::has_body)
     }
 
-    /// Keeps `most` bytes of its body as they are sent, if there is memory. `None`: it has no body.
+    /// Keeps `most` bytes of the body as they are sent, if there is memory. `None`: there is no
+    /// body.
     pub fn keep_body(&mut self, most: usize) -> Option<ReplayBody> {
         let upload = self.upload.as_mut().filter(|upload| upload.has_body())?;
-        let kept = ReplayBody::of_client(upload.take_body(), most, self.additions.origin.client_ip);
+        let kept =
+            ReplayBody::for_client(upload.take_body(), most, self.additions.origin.client_ip);
         upload.restore(kept.read()?);
         Some(kept)
     }
 
-    /// Whether it can be sent anew from its beginning, with the body that was kept.
+    /// Whether the request can be sent anew from its beginning, with the body that was kept.
     pub fn is_renewable(&self, kept: Option<&ReplayBody>) -> bool {
         self.upload.is_some() || kept.is_none_or(ReplayBody::is_whole)
     }
 
-    /// Has it sent anew from its beginning, with the body that was kept. Returns whether that can
-    /// be.
+    /// Prepares the request to be sent anew from its beginning, with the body that was kept.
+    /// Returns whether that is possible.
     pub fn renew(&mut self, kept: Option<&ReplayBody>) -> bool {
-        // Nothing was sent of it.
+        // Nothing of the body was sent.
         if self.upload.is_some() {
             return true;
         }
-        let body = kept.map_or_else(|| Some(Body::empty()), ReplayBody::read);
-        // A part of it was asked for already: no wait for a 100.
-        self.upload = body.map(|body| Upload::new(body, self.head.headers(), false));
-        self.upload.is_some()
+        let body = match kept {
+            Some(kept) => kept.read(),
+            None => Some(Body::empty()),
+        };
+        let Some(body) = body else {
+            return false;
+        };
+        // An upstream has asked for the body already: no wait for a 100.
+        self.upload = Some(Upload::new(body, self.head.headers(), false));
+        true
     }
 
-    /// Whether it asks for a WebSocket, and for nothing else (RFC 6455 §4.1).
+    /// Whether the request asks for a WebSocket, and for nothing else (RFC 6455 §4.1).
     pub fn asks_for_websocket(&self) -> bool {
-        let is_websocket = |upgrade: &UpgradeRequest| {
-            upgrade
-                .protocol()
-                .as_bytes()
-                .eq_ignore_ascii_case(b"websocket")
+        let Some(upgrade) = &self.upgrade else {
+            return false;
         };
-        self.upgrade.as_ref().is_some_and(is_websocket) && *self.method() == Method::GET
+        let protocol = upgrade.protocol().as_bytes();
+        protocol.eq_ignore_ascii_case(b"websocket") && *self.method() == Method::GET
     }
 
     /// Writes the header section for the endpoint whose Host is `host` (RFC 9112 §3). `is_last`: no
-    /// request follows it, and the endpoint is told (§9.3), unless it may change the protocol.
+    /// request follows on the connection, and `Connection: close` says so (§9.3) unless the request
+    /// may change the protocol.
     pub fn write(&self, out: &mut BytesMut, host: Option<&HeaderValue>, is_last: bool) {
-        let target = self
-            .head
-            .uri()
-            .path_and_query()
-            .map_or("/", |target| target.as_str());
+        let target = self.target();
         for part in [self.head.method().as_str(), " ", target, " HTTP/1.1\r\n"] {
             out.extend_from_slice(part.as_bytes());
         }
-        if let Some(host) = host.filter(|_| self.host_of_endpoint) {
+        if self.host_of_endpoint
+            && let Some(host) = host
+        {
             encode::field(out, HOST.as_str(), host.as_bytes());
         }
         self.additions.write(out, self.head.headers());
@@ -194,17 +209,13 @@ impl UpstreamRequest<'_> {
             .append(request.headers_mut(), self.head.headers());
         let fields = request.headers_mut();
         fields.remove(TRANSFER_ENCODING);
-        let asked = fields
+        let requested = fields
             .remove(HOST)
             .filter(|host| !self.host_of_endpoint && !host.is_empty());
-        let target = self
-            .head
-            .uri()
-            .path_and_query()
-            .map_or("/", |target| target.as_str());
+        let target = self.target();
         *request.uri_mut() = Uri::builder()
             .scheme(if secure { Scheme::HTTPS } else { Scheme::HTTP })
-            .authority(asked.as_ref().unwrap_or(endpoint_host).as_bytes())
+            .authority(requested.as_ref().unwrap_or(endpoint_host).as_bytes())
             .path_and_query(target)
             .build()?;
         *request.method_mut() = self.head.method().clone();
@@ -213,9 +224,9 @@ impl UpstreamRequest<'_> {
     }
 }
 
-/// The host that the client asked for, and whether that is the `Host` field: an authority in the
-/// target takes precedence (RFC 9112 §3.2.2).
-fn host_asked_for(request: &Request<Body>) -> Result<(Option<HeaderValue>, bool), Failure> {
+/// The requested host, and whether it is the value of the `Host` field: an authority in the target
+/// takes precedence (RFC 9112 §3.2.2).
+fn requested_host(request: &Request<Body>) -> Result<(Option<HeaderValue>, bool), Failure> {
     if let Some(authority) = request.uri().authority() {
         let text = authority.as_str();
         let host = text.rsplit_once('@').map_or(text, |(_, host)| host);
@@ -234,10 +245,10 @@ fn host_asked_for(request: &Request<Body>) -> Result<(Option<HeaderValue>, bool)
 fn set_host(
     fields: &mut HeaderMap,
     policy: &HostPolicy,
-    asked: Option<&HeaderValue>,
+    requested: Option<&HeaderValue>,
     in_field: bool,
 ) -> bool {
-    let host = match (policy, asked) {
+    let host = match (policy, requested) {
         (HostPolicy::Fixed(host), _) => host,
         (HostPolicy::Preserve, Some(_)) if in_field => return false,
         (HostPolicy::Preserve, Some(host)) => host,
@@ -251,7 +262,7 @@ fn set_host(
     false
 }
 
-/// Takes the body and frames it. It waits for a 100 where the client does.
+/// Takes the body and frames it. The upload waits for a 100 where the client does.
 fn take_upload(request: &mut Request<Body>, received: Version, summary: &FieldSummary) -> Upload {
     let body = std::mem::replace(request.body_mut(), Body::empty());
     let fields = request.headers_mut();

@@ -1,9 +1,9 @@
 //! Adds fields to a message on its way through: where a request comes from, and which way the
 //! message took.
 //!
-//! A request's fields are written straight into the bytes that are sent, a response's into its
-//! header map. Guarantees one line for each list. To be used after `headers` has removed what the
-//! peer must not say.
+//! The fields of a request are written straight into the bytes that are sent, those of a response
+//! into its header map. Guarantees one line for each list. `headers` removes the fields that a peer
+//! must not set before.
 
 use bytes::BytesMut;
 use http::header::{CONNECTION, COOKIE, FORWARDED, TE, UPGRADE, VIA};
@@ -15,7 +15,7 @@ use super::forwarded::{
     ClientOrigin, X_FORWARDED_CLIENT_CERT, X_FORWARDED_HOST, X_FORWARDED_PROTO,
 };
 use crate::http::h1::encode::{field, known_field};
-use crate::observe::request_id::REQUEST_ID;
+use crate::http::request_id::REQUEST_ID;
 use tollgate_limiter::limit::client_address::X_FORWARDED_FOR;
 
 /// Bytes of the values of `X-Forwarded-For` and `Forwarded` in most requests.
@@ -60,44 +60,36 @@ impl Additions<'_> {
             out.append(name, value.clone());
         }
         let mut text = BytesMut::with_capacity(LIST_BYTES);
-        let mut add = |name, value| {
-            if let Some(value) = value {
-                out.append(name, value);
-            }
-        };
         let peer = self.peer_text();
-        add(
-            X_FORWARDED_FOR,
-            self.list(&mut text, fields, &X_FORWARDED_FOR, |out| {
-                out.extend_from_slice(&peer)
-            }),
-        );
+        let list = self.list(&mut text, fields, &X_FORWARDED_FOR, |out| {
+            out.extend_from_slice(&peer)
+        });
+        append_if_some(out, X_FORWARDED_FOR, list);
         let scheme = self.origin.forwarded_scheme(fields);
-        add(
-            FORWARDED,
-            self.list(&mut text, fields, &FORWARDED, |out| {
-                self.write_forwarded(out, &peer, scheme)
-            }),
-        );
-        add(
-            X_FORWARDED_PROTO,
-            self.forwarded_proto(fields).map(HeaderValue::from_static),
-        );
+        let list = self.list(&mut text, fields, &FORWARDED, |out| {
+            self.write_forwarded(out, &peer, scheme)
+        });
+        append_if_some(out, FORWARDED, list);
+        if let Some(proto) = self.forwarded_proto(fields) {
+            out.append(X_FORWARDED_PROTO, HeaderValue::from_static(proto));
+        }
         if let Some(client) = &self.origin.client {
             let certificate = client.forwarded.as_bytes();
             let list = self.list(&mut text, fields, &X_FORWARDED_CLIENT_CERT, |out| {
                 out.extend_from_slice(certificate)
             });
-            add(X_FORWARDED_CLIENT_CERT, list);
+            append_if_some(out, X_FORWARDED_CLIENT_CERT, list);
         }
-        add(X_FORWARDED_HOST, self.forwarded_host(fields).cloned());
-        // Never the same twice: as a sensitive value it takes no place in the table of fields that
-        // both sides keep.
+        if let Some(host) = self.forwarded_host(fields) {
+            out.append(X_FORWARDED_HOST, host.clone());
+        }
+        // A request id is never the same twice: as a sensitive value it takes no place in the table
+        // of fields that both sides keep.
         let mut request_id = self.request_id.clone();
         request_id.set_sensitive(true);
-        add(REQUEST_ID, Some(request_id));
-        add(VIA, Some(HeaderValue::from_static(via(self.received))));
-        // Without Connection: HTTP/2 has none (RFC 9113 §8.2.2).
+        out.append(REQUEST_ID, request_id);
+        out.append(VIA, HeaderValue::from_static(via(self.received)));
+        // HTTP/2 has no Connection, which would name TE (RFC 9113 §8.2.2).
         if matches!(self.hop, HopFields::TeTrailers) {
             out.insert(TE, HeaderValue::from_static("trailers"));
         }
@@ -137,15 +129,21 @@ impl Additions<'_> {
 
     /// The `X-Forwarded-Proto` that is added. `None`: a trusted peer's is kept.
     fn forwarded_proto(&self, fields: &HeaderMap) -> Option<&'static str> {
-        let kept = self.origin.peer_trusted && fields.contains_key(X_FORWARDED_PROTO);
-        (!kept).then(|| self.origin.scheme.as_str())
+        if self.origin.peer_trusted && fields.contains_key(X_FORWARDED_PROTO) {
+            None
+        } else {
+            Some(self.origin.scheme.as_str())
+        }
     }
 
     /// The `X-Forwarded-Host` that is added. `None`: a trusted peer's is kept, or the client asked
     /// for none.
     fn forwarded_host(&self, fields: &HeaderMap) -> Option<&HeaderValue> {
-        let kept = self.origin.peer_trusted && fields.contains_key(X_FORWARDED_HOST);
-        self.host.as_ref().filter(|_| !kept)
+        if self.origin.peer_trusted && fields.contains_key(X_FORWARDED_HOST) {
+            None
+        } else {
+            self.host.as_ref()
+        }
     }
 
     /// Whether an added field takes the place of `name`. The fields of an untrusted peer were
@@ -173,7 +171,7 @@ impl Additions<'_> {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// The value of such a list, for which `text` has room.
+    /// The value of a list with one more element, for which `text` has room.
     fn list(
         &self,
         text: &mut BytesMut,
@@ -205,13 +203,13 @@ impl Additions<'_> {
     /// Writes an element of `Forwarded` (RFC 7239 §4, §6): IPv6 in brackets and quotes, the host in
     /// quotes for its port.
     fn write_forwarded(&self, out: &mut BytesMut, peer: &[u8], scheme: &str) {
-        let (before, after): (&[u8], &[u8]) = if self.origin.peer.is_ipv6() {
-            (b"for=\"[", b"]\"")
+        out.extend_from_slice(b"for=");
+        if self.origin.peer.is_ipv6() {
+            out.extend_from_slice(b"\"[");
+            out.extend_from_slice(peer);
+            out.extend_from_slice(b"]\"");
         } else {
-            (b"for=", b"")
-        };
-        for part in [before, peer, after] {
-            out.extend_from_slice(part);
+            out.extend_from_slice(peer);
         }
         if let Some(host) = &self.host {
             out.extend_from_slice(b";host=\"");
@@ -234,6 +232,12 @@ impl Additions<'_> {
                 field(out, CONNECTION.as_str(), b"te");
             }
         }
+    }
+}
+
+fn append_if_some(out: &mut HeaderMap, name: HeaderName, value: Option<HeaderValue>) {
+    if let Some(value) = value {
+        out.append(name, value);
     }
 }
 
@@ -294,7 +298,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::http::scheme::RequestScheme;
+    use crate::http::RequestScheme;
     use crate::proxy::message::samples::{map, origin};
     use crate::transport::tls::server::client_certificate::ClientIdentity;
 
@@ -305,13 +309,11 @@ mod tests {
         fields: &[(&'static str, &str)],
     ) -> Vec<String> {
         let request_id = HeaderValue::from_static("id");
-        let host = host.map(HeaderValue::from_static);
-        let received = Version::HTTP_11;
         let additions = Additions {
             origin,
-            host,
+            host: host.map(HeaderValue::from_static),
             request_id: &request_id,
-            received,
+            received: Version::HTTP_11,
             hop: HopFields::Nothing,
         };
         let mut out = BytesMut::new();
@@ -355,68 +357,64 @@ mod tests {
         );
     }
 
-    #[test]
-    fn the_scheme_is_that_of_the_connection_unless_a_trusted_proxy_says_another() {
-        let proto = |trusted: bool, said: &str| {
-            let origin = ClientOrigin {
-                scheme: RequestScheme::Https,
-                ..origin("10.0.0.1", trusted)
-            };
-            let fields = [("x-forwarded-proto", said)];
-            let lines = written(&origin, None, if trusted { &fields } else { &[] });
-            let element = lines
-                .iter()
-                .find_map(|line| line.strip_prefix("forwarded: ")?.split(';').next_back());
-            let field = lines
-                .iter()
-                .find_map(|line| line.strip_prefix("x-forwarded-proto: "));
-            (field.unwrap().to_owned(), element.unwrap().to_owned())
-        };
-        assert_eq!(
-            proto(false, ""),
-            ("https".to_owned(), "proto=https".to_owned())
-        );
-        assert_eq!(
-            proto(true, "http"),
-            ("http".to_owned(), "proto=http".to_owned())
-        );
-        assert_eq!(
-            proto(true, "http, https"),
-            ("http, https".to_owned(), "proto=http".to_owned())
-        );
-        // A value that is no scheme would add a parameter of its own.
-        assert_eq!(
-            proto(true, "http;for=x"),
-            ("http;for=x".to_owned(), "proto=https".to_owned())
-        );
+    /// The values of the lines of this field.
+    fn values_of(lines: &[String], name: &str) -> Vec<String> {
+        let mut values = Vec::new();
+        for line in lines {
+            let (field, value) = line.split_once(": ").unwrap();
+            if field == name {
+                values.push(value.to_owned());
+            }
+        }
+        values
     }
 
     #[test]
-    fn the_certificate_of_a_client_is_told_and_claims_about_it_are_replaced() {
+    fn the_scheme_is_that_of_the_connection_unless_a_trusted_proxy_says_another() {
+        for (claim, field, element) in [
+            (None, "https", "proto=https"),
+            (Some("http"), "http", "proto=http"),
+            (Some("http, https"), "http, https", "proto=http"),
+            // A value that is no scheme would add a parameter of its own.
+            (Some("http;for=x"), "http;for=x", "proto=https"),
+        ] {
+            let origin = ClientOrigin {
+                scheme: RequestScheme::Https,
+                ..origin("10.0.0.1", claim.is_some())
+            };
+            let fields: Vec<_> = claim
+                .map(|value| ("x-forwarded-proto", value))
+                .into_iter()
+                .collect();
+            let lines = written(&origin, None, &fields);
+            assert_eq!(values_of(&lines, "x-forwarded-proto"), [field]);
+            let forwarded = &values_of(&lines, "forwarded")[0];
+            assert_eq!(forwarded.split(';').next_back(), Some(element));
+        }
+    }
+
+    #[test]
+    fn the_certificate_of_a_client_is_added_and_claims_about_it_are_replaced() {
         let identity = ClientIdentity {
             certificate: Default::default(),
             forwarded: "Hash=ab".parse().unwrap(),
         };
         let client = Some(Arc::new(identity));
-        let lines = |trusted: bool, client: &Option<Arc<ClientIdentity>>| {
+        let claim = [("x-forwarded-client-cert", "Hash=cd")];
+        for (trusted, client, expected) in [
+            (false, &client, &["Hash=ab"][..]),
+            (true, &client, &["Hash=cd, Hash=ab"]),
+            (true, &None, &["Hash=cd"]),
+            (false, &None, &[]),
+        ] {
             let origin = ClientOrigin {
                 client: client.clone(),
                 ..origin("10.0.0.1", trusted)
             };
-            let fields = [("x-forwarded-client-cert", "Hash=cd")];
-            let lines = written(&origin, None, if trusted { &fields } else { &[] });
-            lines
-                .into_iter()
-                .filter_map(|line| {
-                    line.strip_prefix("x-forwarded-client-cert: ")
-                        .map(str::to_owned)
-                })
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(lines(false, &client), ["Hash=ab"]);
-        assert_eq!(lines(true, &client), ["Hash=cd, Hash=ab"]);
-        assert_eq!(lines(true, &None), ["Hash=cd"]);
-        assert!(lines(false, &None).is_empty());
+            let fields = if trusted { &claim[..] } else { &[] };
+            let lines = written(&origin, None, fields);
+            assert_eq!(values_of(&lines, "x-forwarded-client-cert"), expected);
+        }
     }
 
     #[test]
@@ -440,17 +438,13 @@ mod tests {
                 ..origin(peer, trusted)
             };
             let mut lines = written(&origin, Some("a.example"), fields);
-            let (host, request_id) = (
-                HeaderValue::from_static("a.example"),
-                HeaderValue::from_static("id"),
-            );
-            let (received, hop) = (Version::HTTP_11, HopFields::Nothing);
+            let request_id = HeaderValue::from_static("id");
             let additions = Additions {
                 origin: &origin,
-                host: Some(host),
+                host: Some(HeaderValue::from_static("a.example")),
                 request_id: &request_id,
-                received,
-                hop,
+                received: Version::HTTP_11,
+                hop: HopFields::Nothing,
             };
             let mut appended = HeaderMap::new();
             additions.append(&mut appended, &map(fields));

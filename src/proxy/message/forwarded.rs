@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderName};
 use tollgate_limiter::limit::client_address::TrustedProxies;
 
-use crate::http::scheme::RequestScheme;
+use crate::http::RequestScheme;
 use crate::transport::peer::{PeerAddress, TrustedPeers};
 use crate::transport::tls::server::client_certificate::ClientIdentity;
 
@@ -23,9 +23,9 @@ pub struct ClientOrigin {
     /// The address at the other end of the connection.
     pub peer: IpAddr,
     pub peer_trusted: bool,
-    /// That of the connection.
+    /// The scheme of the connection.
     pub scheme: RequestScheme,
-    /// `None`: it has not authenticated itself.
+    /// The client's certificate. `None`: the client has not authenticated itself.
     pub client: Option<Arc<ClientIdentity>>,
 }
 
@@ -36,8 +36,8 @@ impl ClientOrigin {
         Self::behind(headers, peer, trusted.contains(peer).then_some(trusted))
     }
 
-    /// Like [`ClientOrigin::resolve`], for a peer that may be on a Unix socket. `None`: nobody is
-    /// trusted.
+    /// Like [`ClientOrigin::resolve`], for a peer that may be on a Unix socket. `trusted` is `None`
+    /// where no peer is trusted.
     pub fn of_peer(headers: &HeaderMap, peer: PeerAddress, trusted: Option<&TrustedPeers>) -> Self {
         let trusted = trusted.filter(|trusted| trusted.contains(peer));
         Self::behind(headers, peer.ip(), trusted.map(|trusted| &trusted.proxies))
@@ -58,18 +58,20 @@ impl ClientOrigin {
     /// The scheme by which the client reached the outermost proxy that is trusted, as
     /// `X-Forwarded-Proto` says; else that of the connection.
     pub fn forwarded_scheme<'h>(&self, headers: &'h HeaderMap) -> &'h str {
-        let said = if self.peer_trusted {
-            headers.get(X_FORWARDED_PROTO)
-        } else {
-            None
-        };
-        let first = said.and_then(|value| value.to_str().ok()?.split(',').next());
-        let scheme = first.map(str::trim).filter(|scheme| is_scheme(scheme));
-        scheme.unwrap_or(self.scheme.as_str())
+        if self.peer_trusted
+            && let Some(value) = headers.get(X_FORWARDED_PROTO)
+            && let Ok(schemes) = value.to_str()
+        {
+            let first = schemes.split(',').next().unwrap_or_default().trim();
+            if is_scheme(first) {
+                return first;
+            }
+        }
+        self.scheme.as_str()
     }
 }
 
-/// RFC 3986 §3.1.
+/// Whether the text is a URI scheme (RFC 3986 §3.1).
 fn is_scheme(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_alphabetic())
         && text

@@ -1,8 +1,8 @@
 //! Removes fields from a message on its way through.
 //!
-//! Guarantees that nothing meant for one connection reaches the next (RFC 9110 §7.6.1), that no
-//! client passes for a proxy, and that `Connection` cannot remove a body's framing. Our own fields
-//! are added later, so no peer can have them removed.
+//! Guarantees that fields for one connection do not reach the next (RFC 9110 §7.6.1), that no
+//! client passes for a proxy, and that `Connection` cannot remove a body's framing. The gateway's
+//! own fields are added later, so no peer can have them removed.
 
 use http::header::{
     CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, PROXY_AUTHORIZATION, TE,
@@ -46,11 +46,15 @@ pub fn strip_request(
     })
 }
 
-/// Removes the fields in which an untrusted peer makes claims about its origin, but `Forwarded`,
-/// which nobody else sets before the request is sent.
+/// Removes the fields in which an untrusted peer makes claims about its origin, save `Forwarded`,
+/// which no layer sets before the request is sent.
 pub fn strip_claims(headers: &mut HeaderMap, peer_trusted: bool) {
-    let is_refused = |name: &&HeaderName| is_refused_claim(name.as_str(), peer_trusted);
-    let refused: RemovedNames = headers.keys().filter(is_refused).cloned().collect();
+    let mut refused = RemovedNames::new();
+    for name in headers.keys() {
+        if is_refused_claim(name.as_str(), peer_trusted) {
+            refused.push(name.clone());
+        }
+    }
     for name in refused {
         headers.remove(name);
     }
@@ -58,7 +62,7 @@ pub fn strip_claims(headers: &mut HeaderMap, peer_trusted: bool) {
 
 #[inline]
 fn is_refused_claim(name: &str, peer_trusted: bool) -> bool {
-    // Every claim begins with one of these: other names are not searched.
+    // Claims begin with `cl`, or with `x` and a separator: other names are not searched.
     if !matches!(name.as_bytes(), [b'c', b'l', ..])
         && !matches!(name.as_bytes(), [b'x', separator, ..] if !separator.is_ascii_alphanumeric())
     {
@@ -86,7 +90,7 @@ pub fn strip_response(headers: &mut HeaderMap) -> FieldSummary {
     strip(headers, |_, _| false)
 }
 
-/// `also`: which others go, by name and its text.
+/// Removes hop-by-hop fields, and fields for which `also` holds, by name and its text.
 fn strip(headers: &mut HeaderMap, also: impl Fn(&HeaderName, &str) -> bool) -> FieldSummary {
     let mut summary = FieldSummary::default();
     let mut removed = RemovedNames::new();
@@ -126,12 +130,11 @@ fn read_connection(headers: &HeaderMap, summary: &mut FieldSummary, removed: &mu
             summary.upgrade = upgrade_rules::protocols(headers);
         } else if !option.eq_ignore_ascii_case(b"close")
             && !option.eq_ignore_ascii_case(b"keep-alive")
+            && let Ok(name) = HeaderName::from_bytes(option)
+            && name != HOST
+            && name != CONTENT_LENGTH
         {
-            removed.extend(
-                HeaderName::from_bytes(option)
-                    .ok()
-                    .filter(|name| *name != HOST && *name != CONTENT_LENGTH),
-            );
+            removed.push(name);
         }
     }
 }
@@ -139,33 +142,37 @@ fn read_connection(headers: &HeaderMap, summary: &mut FieldSummary, removed: &mu
 /// Removes the fields that `Connection` names, and their names from it. A field that is set
 /// afterwards stays.
 pub fn settle_connection(headers: &mut HeaderMap) {
-    let is_field = |option: &[u8]| {
-        let name = HeaderName::from_bytes(option).ok()?;
-        let is_option = matches!(name.as_str(), "close" | "keep-alive")
-            || response_rules::is_hop_by_hop(&name, name.as_str());
-        (!is_option && name != HOST && name != CONTENT_LENGTH).then_some(name)
-    };
-    let named: RemovedNames = headers
-        .get_all(CONNECTION)
-        .iter()
-        .flat_map(options)
-        .filter_map(is_field)
-        .collect();
+    let mut named = RemovedNames::new();
+    let mut kept = SmallVec::<[&[u8]; 8]>::new();
+    for option in headers.get_all(CONNECTION).iter().flat_map(options) {
+        match named_field(option) {
+            Some(name) => named.push(name),
+            None => kept.push(option),
+        }
+    }
     if named.is_empty() {
         return;
     }
-    let kept = headers
-        .get_all(CONNECTION)
-        .iter()
-        .flat_map(options)
-        .filter(|option| is_field(option).is_none());
-    let kept = HeaderValue::from_bytes(&kept.collect::<Vec<_>>().join(&b", "[..]));
+    let value = HeaderValue::from_bytes(&kept.join(&b", "[..]));
+    drop(kept);
     headers.remove(CONNECTION);
-    if let Ok(kept) = kept {
-        headers.insert(CONNECTION, kept);
+    if let Ok(value) = value {
+        headers.insert(CONNECTION, value);
     }
     for name in named {
         headers.remove(name);
+    }
+}
+
+/// The field that an option of `Connection` names. `None`: the option is none that is removed.
+fn named_field(option: &[u8]) -> Option<HeaderName> {
+    let name = HeaderName::from_bytes(option).ok()?;
+    let is_option = matches!(name.as_str(), "close" | "keep-alive")
+        || response_rules::is_hop_by_hop(&name, name.as_str());
+    if is_option || name == HOST || name == CONTENT_LENGTH {
+        None
+    } else {
+        Some(name)
     }
 }
 

@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderName};
 
 use super::forwarded::ClientOrigin;
-use crate::http::scheme::RequestScheme;
+use crate::http::RequestScheme;
 
 pub fn map(fields: &[(&'static str, &str)]) -> HeaderMap {
     let mut headers = HeaderMap::new();

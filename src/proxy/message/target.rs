@@ -1,7 +1,7 @@
 //! Rewrites the request target for an upstream: into origin-form, with the path as the route says
 //! (RFC 9112 §3.2).
 //!
-//! Guarantees that everything that is not rewritten stays byte for byte. The query always does.
+//! Guarantees that everything that is not rewritten stays byte for byte. The query always stays.
 
 use std::borrow::Cow;
 
@@ -22,8 +22,10 @@ pub fn rewrite(uri: &mut Uri, rewrite: &Rewrite) -> Result<(), Failure> {
             .map_err(|_| Failure::BadRequest("the rewritten path is not a path"))?
             .into();
     } else if uri.authority().is_some() {
-        let target = uri.path_and_query().cloned();
-        *uri = target.map_or_else(|| Uri::from_static("/"), Uri::from);
+        *uri = match uri.path_and_query() {
+            Some(target) => target.clone().into(),
+            None => Uri::from_static("/"),
+        };
     }
     Ok(())
 }
@@ -39,13 +41,11 @@ fn rewritten<'a>(path: &'a str, rewrite: &'a Rewrite) -> Option<Cow<'a, str>> {
         Rewrite::StripPrefix(prefix) => below(path, prefix).map(rooted),
         Rewrite::ReplacePrefix { from, to } => {
             let rest = below(path, from)?;
-            Some(if rest.is_empty() {
-                rooted(to)
-            } else {
-                rooted(&format!("{}{rest}", to.trim_end_matches('/')))
-                    .into_owned()
-                    .into()
-            })
+            if rest.is_empty() {
+                return Some(rooted(to));
+            }
+            let path = format!("{}{rest}", to.trim_end_matches('/'));
+            Some(rooted(&path).into_owned().into())
         }
     }
 }

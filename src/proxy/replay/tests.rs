@@ -51,7 +51,7 @@ async fn a_long_body_is_not_kept() {
 
 #[tokio::test]
 async fn many_small_pieces_hold_no_more_than_their_bytes() {
-    // Each is one byte of a large buffer.
+    // Each piece is one byte of a large buffer.
     let buffer = Bytes::from(vec![b'a'; 1 << 20]);
     let pieces = (0..MOST_KEPT).map({
         let buffer = buffer.clone();
@@ -76,7 +76,7 @@ async fn many_small_pieces_hold_no_more_than_their_bytes() {
 #[tokio::test]
 async fn a_reader_gets_what_was_kept_before_it_was_forgotten() {
     for read in 0..6 {
-        let replay = ReplayBody::new(body(4, AGAIN), MOST_KEPT);
+        let replay = ReplayBody::new(body(4, PIECE), MOST_KEPT);
         let mut first = replay.read().unwrap();
         for _ in 0..read {
             first.frame().await;
@@ -88,7 +88,7 @@ async fn a_reader_gets_what_was_kept_before_it_was_forgotten() {
         let (rest, trailers) = whole(second).await;
         assert_eq!(
             (Bytes::from([begin, rest].concat()), trailers),
-            whole(body(4, AGAIN)).await,
+            whole(body(4, PIECE)).await,
             "{read}"
         );
         assert_eq!(replay.0.kept.lock().bytes.capacity(), 0, "{read}");

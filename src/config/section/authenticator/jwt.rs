@@ -14,9 +14,9 @@ use crate::config::section::limit::key::CookieName;
 use crate::config::yaml::collection::{NonEmptyList, OneOrMore};
 use crate::config::yaml::decode::{Located, Scalar, Setting};
 use crate::config::yaml::record::record;
+use crate::identity::credential::CredentialPlace;
 use crate::identity::jwt::algorithm::{ALGORITHMS, is_symmetric};
 use crate::identity::jwt::spec::{JwtSpec, KeySetSource, KeySetUrl};
-use crate::identity::credential::CredentialPlace;
 use crate::transport::tls::client::{ClientTls, ClientTlsSpec, PeerName};
 
 /// Milliseconds of the longest time without the issuer.

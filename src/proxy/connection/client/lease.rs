@@ -20,17 +20,17 @@ pub enum Lease {
 /// The needs of a request for its connection.
 #[derive(Clone, Copy)]
 pub struct LeaseNeeds<'a> {
-    /// The settings of the upstream that hold for it.
+    /// The settings of the upstream that apply to the request.
     pub spec: &'a Arc<UpstreamSpec>,
     /// The time, read a moment ago.
     pub now: Instant,
-    /// It was sent before: no connection that was used before will do.
+    /// The request was sent before: it needs a connection that was never used.
     pub fresh: bool,
-    /// The connections of HTTP/2 that did not take it, by their numbers.
+    /// The connections of HTTP/2 that did not take the request, by their numbers.
     pub refused_by: &'a [u64],
-    /// It asks to leave HTTP/1.1 for another protocol.
+    /// The request asks to leave HTTP/1.1 for another protocol.
     pub upgrade: bool,
-    /// Where it comes from, and how long it waits.
+    /// The client of the request, and how long it waits.
     pub source: &'a RequestSource<'a>,
 }
 
@@ -43,7 +43,8 @@ impl Lease {
         }
     }
 
-    /// From the whole request to the response's head, which came `now`. `None`: it came before.
+    /// The time from the whole request to the response's head, which came `now`. `None`: the head
+    /// came before the request was complete.
     pub fn latency(&self, now: Instant) -> Option<Duration> {
         let sent_at = match self {
             Self::Http1(connection) => connection.sent_at(),
@@ -52,7 +53,7 @@ impl Lease {
         sent_at.map(|sent_at| now.saturating_duration_since(sent_at))
     }
 
-    /// Where its request goes. `None`: the exchange is over.
+    /// The endpoint of the exchange. `None`: the exchange is over.
     pub fn endpoint(&self) -> Option<&Arc<Endpoint>> {
         match self {
             Self::Http1(connection) => connection.endpoint().map(|picked| &**picked),

@@ -1,5 +1,5 @@
 //! How long an exchange waits for its upstream, or for its client's request body: the waits of
-//! [`UpstreamWait`], whose table says what begins each anew.
+//! [`UpstreamWait`], whose table says what restarts each of them.
 
 use std::task::Context;
 use std::time::Duration;

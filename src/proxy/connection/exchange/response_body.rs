@@ -32,16 +32,15 @@ impl UpstreamConnection {
     pub fn into_body(mut self: Box<Self>, now: Instant) -> Body {
         // Most bodies arrive whole with their header section: then the connection need not wait for
         // the client to read.
-        let complete = self
-            .size_hint()
-            .exact()
-            .filter(|length| *length <= self.input.len() as u64);
-        let Some(length) = complete.and_then(|length| usize::try_from(length).ok()) else {
-            return Body::from_source(self);
-        };
-        let whole = self.input.split_to(length).freeze();
-        self.finish(now);
-        Body::from(whole)
+        if let Some(length) = self.size_hint().exact()
+            && length <= self.input.len() as u64
+            && let Ok(length) = usize::try_from(length)
+        {
+            let whole = self.input.split_to(length).freeze();
+            self.finish(now);
+            return Body::from(whole);
+        }
+        Body::from_source(self)
     }
 
     /// Puts the connection into the pool, if another exchange can follow.
@@ -60,10 +59,8 @@ impl UpstreamConnection {
                 .counted
                 .bound()
                 .map(|bound| (Arc::clone(bound), place(&pool, &self.key)));
-            let (limit, expires) = (
-                self.spec.keepalive_connections,
-                now + UpstreamWait::NextExchange.limit(&self.timeouts),
-            );
+            let limit = self.spec.keepalive_connections;
+            let expires = now + UpstreamWait::NextExchange.limit(&self.timeouts);
             pool.put(self, limit, expires);
             if let Some((bound, place)) = bounded {
                 bound.offer_idle(&place);
@@ -75,9 +72,10 @@ impl UpstreamConnection {
         let Self {
             input, exchange, ..
         } = self;
-        exchange.decoder.as_mut().map_or(Ok(None), |decoder| {
-            decoder.decode(input).map_err(Into::into)
-        })
+        match &mut exchange.decoder {
+            Some(decoder) => Ok(decoder.decode(input)?),
+            None => Ok(None),
+        }
     }
 
     /// Ready at the deadline, with an error unless the upload moves.
@@ -87,12 +85,11 @@ impl UpstreamConnection {
             self.release_buffer();
         }
         ready!(self.timer.poll(cx, self.due));
-        let moves = self.has_taken_more();
-        Poll::Ready(if moves {
-            Ok(())
+        if self.has_taken_more() {
+            Poll::Ready(Ok(()))
         } else {
-            Err(ResponseBodyError::Stalled.into())
-        })
+            Poll::Ready(Err(ResponseBodyError::Stalled.into()))
+        }
     }
 }
 
@@ -142,10 +139,10 @@ impl BodySource for UpstreamConnection {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.exchange
-            .decoder
-            .as_ref()
-            .map_or_else(|| SizeHint::with_exact(0), BodyDecoder::size_hint)
+        match &self.exchange.decoder {
+            Some(decoder) => decoder.size_hint(),
+            None => SizeHint::with_exact(0),
+        }
     }
 
     fn ended(self: Box<Self>) {

@@ -1,8 +1,8 @@
 //! A connection to an upstream that carries many exchanges at once. A task of its own drives it.
 //!
 //! Guarantees that no stream is opened before the upstream has said how many it takes, nor on a
-//! connection which it is about to close, and that one which has fallen silent is noticed: it gets
-//! no more streams until it has answered a PING.
+//! connection that it is about to close. A connection that has fallen silent gets no more streams
+//! until its upstream has answered a PING.
 
 use std::future::{Future, pending, poll_fn};
 use std::io;
@@ -17,7 +17,7 @@ use h2::client::{Builder, Connection, SendRequest};
 use h2::{Ping, PingPong};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::time::{sleep_until, timeout_at};
+use tokio::time::sleep_until;
 
 use super::settings::{AnnouncedHeadSize, SettingsReader};
 use crate::clock::{self, Instant};
@@ -37,25 +37,25 @@ pub const MOST_STREAMS: u32 = 100;
 /// not fit into 32 bits.
 const UNANNOUNCED: usize = usize::MAX - 1;
 
-/// A connection for many exchanges. It closes once nobody has it any more.
+/// A connection for many exchanges. It closes once its last lease has ended.
 pub struct MultiplexedConnection {
-    /// Tells it from all others.
+    /// A number that no other connection has.
     number: u64,
     sender: SendRequest<Bytes>,
-    /// The limit on streams of the upstream's first SETTINGS. `None`: it has closed the connection
-    /// before.
+    /// The limit on streams of the upstream's first SETTINGS. `None`: the upstream has closed the
+    /// connection before.
     announced: Option<usize>,
     head_size: AnnouncedHeadSize,
-    /// Its end was counted against its endpoint.
+    /// The connection's end was counted against its endpoint.
     blamed: AtomicBool,
     health: Arc<ConnectionHealth>,
     /// Streams that are leased.
     streams: AtomicUsize,
     counts: Arc<StreamCounts>,
-    /// It has carried an exchange to its end.
+    /// The connection has carried an exchange to its end.
     used: AtomicBool,
     idle_since: Mutex<Instant>,
-    /// Of an upstream whose connections are bounded.
+    /// The place of the connection, if the upstream's connections are bounded.
     bounded: Option<BoundedPlace>,
     keepalive: Duration,
 }
@@ -63,61 +63,52 @@ pub struct MultiplexedConnection {
 /// The messages between a connection's task and its users.
 #[derive(Default)]
 struct ConnectionHealth {
-    /// It takes no more streams.
+    /// The connection takes no more streams.
     retired: AtomicBool,
     /// An exchange has waited in vain, and the upstream has answered no PING since.
     suspected: AtomicBool,
     /// A PING is to be sent.
     ping_wanted: Notify,
-    /// It leaves its place to others once it has closed.
+    /// The connection leaves its place to others once it has closed.
     leaving: Mutex<Option<LeavingConnection>>,
 }
 
 impl MultiplexedConnection {
     /// Begins HTTP/2 on `stream`, and waits for the upstream's SETTINGS, which most send at once.
-    /// `freed` is told when the connection takes more streams, ends or is trusted again.
+    /// `freed` is notified when the connection takes more streams, ends or is trusted again.
     ///
     /// # Errors
-    /// When the stream breaks at once, or no SETTINGS have come by the deadline.
+    /// When the stream breaks at once.
     pub async fn open(
         stream: Stream,
         timeouts: UpstreamTimeouts,
-        (counted, bounded): (CountedConnection, Option<BoundedPlace>),
+        counted: CountedConnection,
+        bounded: Option<BoundedPlace>,
         freed: Arc<Notify>,
-        deadline: Instant,
     ) -> Result<Arc<Self>, UpstreamConnectError> {
         let mut builder = Builder::new();
         builder
             .enable_push(false)
             .initial_max_send_streams(UNANNOUNCED)
             .initial_window_size(STREAM_WINDOW)
-            // Room for all streams: one whose client does not read must not keep the others
+            // Room for all streams: a stream whose client does not read must not keep the others
             // waiting.
             .initial_connection_window_size(STREAM_WINDOW * MOST_STREAMS)
             .max_send_buffer_size(STREAM_WINDOW as usize)
             .max_header_list_size(u32::try_from(BOUNDS.bytes).unwrap_or(u32::MAX));
-        let broken = |error| UpstreamConnectError::Failed(io::Error::other(error));
         let head_size = AnnouncedHeadSize::default();
         let stream = SettingsReader::new(stream, head_size.clone());
         let (sender, mut connection) = builder
             .handshake::<_, Bytes>(stream)
             .await
-            .map_err(broken)?;
-        let settings = poll_fn(|cx| poll_settings(&mut connection, cx));
-        let announced = timeout_at(deadline, settings)
-            .await
-            .map_err(|_| UpstreamConnectError::Timeout)?;
+            .map_err(|error| UpstreamConnectError::Failed(io::Error::other(error)))?;
+        let announced = poll_fn(|cx| poll_settings(&mut connection, cx)).await;
         let health = Arc::new(ConnectionHealth::default());
         let driven = Arc::clone(&health);
         tokio::spawn(async move {
             if announced.is_some() {
-                drive(
-                    connection,
-                    &driven,
-                    &freed,
-                    UpstreamWait::PingAnswer.limit(&timeouts),
-                )
-                .await;
+                let patience = UpstreamWait::PingAnswer.limit(&timeouts);
+                drive(connection, &driven, &freed, patience).await;
             }
             driven.retired.store(true, Ordering::Relaxed);
             freed.notify_waiters();
@@ -140,28 +131,28 @@ impl MultiplexedConnection {
         }))
     }
 
-    /// Tells it from all others.
+    /// A number that no other connection has.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Where requests are sent.
+    /// The sender of requests.
     pub fn sender(&self) -> SendRequest<Bytes> {
         self.sender.clone()
     }
 
-    /// Whether it takes no more streams, since its upstream closes it.
+    /// Whether the connection takes no more streams, since its upstream closes it.
     pub fn is_retired(&self) -> bool {
-        let ready = || {
-            self.sender
-                .clone()
-                .poll_ready(&mut Context::from_waker(Waker::noop()))
-        };
-        self.health.retired.load(Ordering::Relaxed) || matches!(ready(), Poll::Ready(Err(_)))
+        if self.health.retired.load(Ordering::Relaxed) {
+            return true;
+        }
+        let mut cx = Context::from_waker(Waker::noop());
+        matches!(self.sender.clone().poll_ready(&mut cx), Poll::Ready(Err(_)))
     }
 
-    /// Whether another stream can be opened now. Once it has begun as many as the upstream's
-    /// connections last carried, only if no other is under way: that one shows whether it goes on.
+    /// Whether another stream can be opened now. A connection that has begun `lifetime` streams
+    /// gets another only if no stream is under way: that stream shows whether the connection goes
+    /// on.
     pub fn has_room(&self, lifetime: usize) -> bool {
         let most = self
             .sender
@@ -172,8 +163,8 @@ impl MultiplexedConnection {
         streams < most && goes_on && !self.health.suspected.load(Ordering::Relaxed)
     }
 
-    /// The limit on streams of the upstream's first SETTINGS. `None`: it has closed the connection
-    /// before.
+    /// The limit on streams of the upstream's first SETTINGS. `None`: the upstream has closed the
+    /// connection before.
     pub fn announced(&self) -> Option<usize> {
         self.announced
     }
@@ -186,8 +177,8 @@ impl MultiplexedConnection {
         }
     }
 
-    /// Whether its end is to be counted against its endpoint: with the first of its exchanges. It
-    /// ends all of them at once.
+    /// Whether the connection's end is to be counted against its endpoint: once, with the first of
+    /// the exchanges that it ends.
     pub fn is_blamed_first(&self) -> bool {
         !self.blamed.swap(true, Ordering::Relaxed)
     }
@@ -203,12 +194,12 @@ impl MultiplexedConnection {
         self.streams.load(Ordering::SeqCst)
     }
 
-    /// Whether an exchange over it came to its end.
+    /// Whether an exchange over the connection came to its end.
     pub fn is_used(&self) -> bool {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Whether it has been idle for as long as it may be by `now`.
+    /// Whether the connection has been idle for as long as it may be by `now`.
     pub fn is_expired(&self, now: Instant) -> bool {
         self.streams() == 0 && *self.idle_since.lock() + self.keepalive <= now
     }
@@ -225,13 +216,13 @@ impl MultiplexedConnection {
         }
     }
 
-    /// Its streams in numbers.
+    /// The connection's streams in numbers.
     pub fn counts(&self) -> &Arc<StreamCounts> {
         &self.counts
     }
 
-    /// Whether it must get no more streams, so that a request which waits and cannot use it gets
-    /// its place.
+    /// Whether the connection must get no more streams, so that a request which waits and cannot
+    /// use it gets its place.
     pub fn gives_way(&self) -> bool {
         let Some(place) = &self.bounded else {
             return false;
@@ -243,7 +234,7 @@ impl MultiplexedConnection {
         leaving.is_some()
     }
 
-    /// An exchange has waited in vain: asks the upstream for a sign of life.
+    /// Sends a PING, since an exchange has waited in vain.
     pub fn suspect(&self) {
         if !self.health.suspected.swap(true, Ordering::Relaxed) {
             self.health.ping_wanted.notify_one();
@@ -251,7 +242,7 @@ impl MultiplexedConnection {
     }
 
     /// Whether the upstream may be sent an extended CONNECT (RFC 8441 §3). A connection that has
-    /// ended says so when it is asked.
+    /// ended fails when it is sent one.
     pub fn takes_extended_connect(&self) -> bool {
         self.sender.is_extended_connect_protocol_enabled() || self.is_retired()
     }
@@ -262,8 +253,8 @@ fn next_number() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Drives the connection until the upstream has said how many streams it takes. `None`: it has
-/// closed the connection.
+/// Drives the connection until the upstream has said how many streams it takes. `None`: the
+/// upstream has closed the connection.
 fn poll_settings(
     connection: &mut Connection<SettingsReader, Bytes>,
     cx: &mut Context<'_>,
@@ -278,7 +269,7 @@ fn poll_settings(
     }
 }
 
-/// Drives the connection to its end. Tells `freed` when it takes more streams than before.
+/// Drives the connection to its end. Notifies `freed` when it takes more streams than before.
 fn poll_end(
     connection: &mut Connection<SettingsReader, Bytes>,
     most: &mut usize,

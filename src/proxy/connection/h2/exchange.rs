@@ -17,7 +17,7 @@ use http::{HeaderValue, Method, Response, StatusCode};
 
 use super::group::StreamLease;
 use super::response::{Http2ResponseBody, UploadTask};
-use super::websocket::{self, RequestedWebSocket};
+use super::websocket::{self, WebSocketRequest};
 use crate::body::Body;
 use crate::clock::{self, Instant};
 use crate::http::deadline::{UpstreamTimeouts, UpstreamWait, Wait as _};
@@ -47,13 +47,27 @@ pub struct Http2Exchange {
     /// The upstream gets the trailers of requests.
     passes_trailers: bool,
     leased_at: Instant,
-    /// When the whole request was sent, if it was before the response's head came.
+    /// When the whole request was sent, if that was before the response's head came.
     sent_at: Option<Instant>,
-    /// Of a response that has one.
+    /// The body of the response, if it has one.
     received: Option<ReceivedBody>,
     upload: Option<UploadTask>,
-    /// Of a request for a WebSocket that was granted.
+    /// The tunnel of a WebSocket that the upstream has accepted.
     tunnel: Option<StreamTunnel>,
+}
+
+/// A request head that was sent.
+struct SentHead {
+    response: ResponseFuture,
+    stream: SendStream<Bytes>,
+    /// The proof that the client of a WebSocket waits for.
+    accept: Option<HeaderValue>,
+}
+
+/// Counts a stream that has become a tunnel, and its request, until dropped.
+pub struct TunnelGuard {
+    _stream: StreamLease,
+    _endpoint: Option<PickedEndpoint>,
 }
 
 /// A request that was sent, and whose response is awaited.
@@ -62,7 +76,7 @@ struct AwaitedResponse {
     upload: Upload,
     replay: Option<ReplayBody>,
     sender: Option<BodySender>,
-    /// How far the upload was when it was last polled.
+    /// Pieces of the body that were sent when the upload was last polled.
     moved: usize,
     /// How many interim responses came.
     interim_responses: u16,
@@ -78,23 +92,20 @@ impl Http2Exchange {
         spec: &UpstreamSpec,
         leased_at: Instant,
     ) -> Self {
-        let (timeouts, passes_trailers) = (timeouts_of(spec), spec.request_trailers);
-        let (endpoint, sent_at) = (Some(endpoint), None);
-        let (received, upload, tunnel) = (None, None, None);
         Self {
             stream,
-            endpoint,
-            timeouts,
-            passes_trailers,
+            endpoint: Some(endpoint),
+            timeouts: timeouts_of(spec),
+            passes_trailers: spec.request_trailers,
             leased_at,
-            sent_at,
-            received,
-            upload,
-            tunnel,
+            sent_at: None,
+            received: None,
+            upload: None,
+            tunnel: None,
         }
     }
 
-    /// Where it goes.
+    /// The endpoint of this exchange.
     pub fn endpoint(&self) -> Option<&PickedEndpoint> {
         self.endpoint.as_ref()
     }
@@ -119,37 +130,29 @@ impl Http2Exchange {
         request: &mut UpstreamRequest<'_>,
     ) -> Result<Response<()>, Box<FailedExchange>> {
         let mut upload = request.upload.take().unwrap_or_else(Upload::none);
-        let replay = upload
-            .has_body()
-            .then(|| ReplayBody::new(upload.take_body(), MOST_KEPT));
+        let mut replay = None;
+        if upload.has_body() {
+            replay = Some(ReplayBody::new(upload.take_body(), MOST_KEPT));
+        }
         let is_websocket = replay.is_none() && request.asks_for_websocket();
         if is_websocket && !self.stream.connection.takes_extended_connect() {
             return Err(self.fail(ExchangeError::NoWebSocket, upload, None));
         }
-        let (response, stream, accept) = match self.begin(request, replay.is_none(), is_websocket) {
-            Ok(begun) => begun,
+        let SentHead {
+            response,
+            stream,
+            accept,
+        } = match self.begin(request, replay.is_none(), is_websocket) {
+            Ok(sent) => sent,
             Err(error) => return Err(self.fail(error, upload, replay.as_ref())),
         };
-        let body = replay.as_ref().and_then(ReplayBody::read);
-        let limit = UpstreamWait::UpstreamTakes.limit(&self.timeouts);
-        let (sender, websocket) = match body {
-            Some(body) => {
-                let sender = BodySender::new(stream, body, limit);
-                (
-                    Some(if self.passes_trailers {
-                        sender
-                    } else {
-                        sender.without_trailers()
-                    }),
-                    None,
-                )
-            }
-            None => (
-                None,
-                accept.map(|accept| RequestedWebSocket::new(stream, accept)),
-            ),
-        };
-        let (timer, since) = (Timer::default(), self.leased_at);
+        let mut sender = None;
+        let mut websocket = None;
+        match (replay.as_ref().and_then(ReplayBody::read), accept) {
+            (Some(body), _) => sender = Some(self.body_sender(stream, body)),
+            (None, Some(accept)) => websocket = Some(WebSocketRequest::new(stream, accept)),
+            (None, None) => drop(stream),
+        }
         let mut awaited = AwaitedResponse {
             response,
             upload,
@@ -157,8 +160,8 @@ impl Http2Exchange {
             sender,
             moved: 0,
             interim_responses: 0,
-            since,
-            timer,
+            since: self.leased_at,
+            timer: Timer::default(),
         };
         let received = poll_fn(|cx| awaited.poll_head(cx, request.interim, &self.timeouts)).await;
         let to_head = *request.method() == Method::HEAD;
@@ -167,12 +170,16 @@ impl Http2Exchange {
                 self.stream
                     .record_answered(streams_before(&awaited.response));
                 let is_sent = awaited.sender.is_none() && awaited.upload.is_complete();
-                self.sent_at = is_sent.then_some(awaited.since);
+                if is_sent {
+                    self.sent_at = Some(awaited.since);
+                }
                 let AwaitedResponse { replay, sender, .. } = awaited;
-                // Nothing is sent again any more.
-                replay.iter().for_each(ReplayBody::forget);
-                if let (Some(_), Some(sender), Some(replay)) = (&self.received, sender, replay) {
-                    self.upload = Some(UploadTask::spawn(sender, replay));
+                if let Some(replay) = replay {
+                    // Nothing is sent again any more.
+                    replay.forget();
+                    if let (Some(_), Some(sender)) = (&self.received, sender) {
+                        self.upload = Some(UploadTask::spawn(sender, replay));
+                    }
                 }
                 Ok(head)
             }
@@ -192,7 +199,7 @@ impl Http2Exchange {
                     sender.into_stream().send_reset(Reason::CANCEL);
                 }
                 let mut failed = self.fail(error, upload, replay.as_ref());
-                // It answered, so the connection was open when the request came.
+                // An upstream that answered had not closed the connection when the request came.
                 if interim_responses > 0 && matches!(failed.permission, RetryPermission::Stale(_)) {
                     failed.permission = RetryPermission::Never;
                 }
@@ -201,13 +208,24 @@ impl Http2Exchange {
         }
     }
 
-    /// Sends the head. For a WebSocket, it also has the proof that the client waits for.
+    /// The sender of the request's body.
+    fn body_sender(&self, stream: SendStream<Bytes>, body: Body) -> BodySender {
+        let limit = UpstreamWait::UpstreamTakes.limit(&self.timeouts);
+        let sender = BodySender::new(stream, body, limit);
+        if self.passes_trailers {
+            sender
+        } else {
+            sender.without_trailers()
+        }
+    }
+
+    /// Sends the head. `complete`: the request has no body.
     fn begin(
         &self,
         request: &UpstreamRequest<'_>,
         complete: bool,
         is_websocket: bool,
-    ) -> Result<(ResponseFuture, SendStream<Bytes>, Option<HeaderValue>), ExchangeError> {
+    ) -> Result<SentHead, ExchangeError> {
         let Some(endpoint) = &self.endpoint else {
             return Err(ExchangeError::Overdue);
         };
@@ -223,9 +241,11 @@ impl Http2Exchange {
         {
             return Err(ExchangeError::HeadTooLarge);
         }
-        let accept = is_websocket
-            .then(|| websocket::translate(&mut head).ok_or(ExchangeError::NoWebSocketKey))
-            .transpose()?;
+        let mut accept = None;
+        if is_websocket {
+            let proof = websocket::translate(&mut head).ok_or(ExchangeError::NoWebSocketKey)?;
+            accept = Some(proof);
+        }
         let sent = self
             .stream
             .connection
@@ -235,24 +255,28 @@ impl Http2Exchange {
             self.stream.record_unsent();
             ExchangeError::StreamUnsent(error.into())
         })?;
-        Ok((response, stream, accept))
+        Ok(SentHead {
+            response,
+            stream,
+            accept,
+        })
     }
 
     /// Takes the head, and the tunnel that it opens if there is one.
     fn take_head(
         &mut self,
         response: Response<RecvStream>,
-        websocket: Option<RequestedWebSocket>,
+        websocket: Option<WebSocketRequest>,
         to_head: bool,
     ) -> Result<Response<()>, ExchangeError> {
         let Some(websocket) = websocket else {
             return self.begin_body(response, to_head);
         };
         if !response.status().is_success() {
-            websocket.refused();
+            websocket.end_refused();
             return self.begin_body(response, to_head);
         }
-        // Its client would ignore the field (RFC 9110 §9.3.6), but the library would count the
+        // A client would ignore Content-Length (RFC 9110 §9.3.6), but the library would count the
         // bytes of the tunnel.
         if response.headers().contains_key(CONTENT_LENGTH) {
             return Err(InvalidResponse::new("a WebSocket has no Content-Length").into());
@@ -306,15 +330,19 @@ impl Http2Exchange {
         wait.limit(&self.timeouts)
     }
 
-    /// The stream as a plain connection, with what counts it. `None`: it is no tunnel.
-    pub fn upgrade(self: Box<Self>) -> Option<(Upgraded, (StreamLease, Option<PickedEndpoint>))> {
+    /// The stream as a plain connection, and its guard. `None`: the stream is no tunnel.
+    pub fn upgrade(self: Box<Self>) -> Option<(Upgraded, TunnelGuard)> {
         let Self {
             stream,
             endpoint,
             tunnel,
             ..
         } = *self;
-        Some((Upgraded::new(tunnel?, Bytes::new()), (stream, endpoint)))
+        let guard = TunnelGuard {
+            _stream: stream,
+            _endpoint: endpoint,
+        };
+        Some((Upgraded::new(tunnel?, Bytes::new()), guard))
     }
 
     /// The failure to answer with, and whether the request may be sent again.
@@ -329,10 +357,12 @@ impl Http2Exchange {
             connection.suspect();
         }
         let standing = upload.standing();
-        let body = replay.map(ReplayBody::read);
-        let whole = !matches!(body, Some(None));
-        if let Some(body) = body.flatten() {
-            upload.restore(body);
+        let mut whole = true;
+        if let Some(replay) = replay {
+            match replay.read() {
+                Some(body) => upload.restore(body),
+                None => whole = false,
+            }
         }
         let permission = match &error {
             ExchangeError::StreamBroken(error) if whole && is_refused(error) => {
@@ -363,13 +393,14 @@ impl Http2Exchange {
             RetryPermission::Never | RetryPermission::Stale(_) => error.with_upload(standing),
             _ => error,
         };
-        let is_blamed = match (&error, &permission) {
-            (ExchangeError::StreamBroken(error), RetryPermission::Never) if !error.is_reset() => {
-                connection.is_blamed_first()
-            }
-            _ => true,
-        };
-        error.failed(self.endpoint.take().filter(|_| is_blamed), permission)
+        let mut endpoint = self.endpoint.take();
+        if let (ExchangeError::StreamBroken(error), RetryPermission::Never) = (&error, &permission)
+            && !error.is_reset()
+            && !connection.is_blamed_first()
+        {
+            endpoint = None;
+        }
+        error.failed(endpoint, permission)
     }
 }
 
@@ -456,11 +487,10 @@ impl AwaitedResponse {
 
     /// Ready when the upload has ended just now.
     fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<Poll<()>, ExchangeError> {
-        let Some(sender) = self
-            .sender
-            .as_mut()
-            .filter(|_| self.upload.phase() != UploadPhase::AwaitingContinue)
-        else {
+        if self.upload.phase() == UploadPhase::AwaitingContinue {
+            return Ok(Poll::Pending);
+        }
+        let Some(sender) = &mut self.sender else {
             return Ok(Poll::Pending);
         };
         let Poll::Ready(sent) = sender.poll_send(cx) else {
@@ -469,7 +499,10 @@ impl AwaitedResponse {
             } else {
                 UploadPhase::Sending
             };
-            let pieces = self.replay.as_ref().map_or(0, ReplayBody::pieces);
+            let pieces = match &self.replay {
+                Some(body) => body.pieces(),
+                None => 0,
+            };
             let moved = std::mem::replace(&mut self.moved, pieces) != pieces;
             self.upload.follow(phase, moved);
             return Ok(Poll::Pending);

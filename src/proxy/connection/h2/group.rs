@@ -1,10 +1,10 @@
 //! The connections of a worker that carry many exchanges, by endpoint.
 //!
-//! Guarantees that a connection is opened only when all are full, one for all requests that wait
-//! for it, and that no more than [`MOST_CONNECTIONS`] lead to one endpoint. Where connections end
-//! after some streams, later ones get no more than that at once, unless no other can be opened. At
-//! the bounds of its upstream, a connection gets no more streams once requests wait that cannot use
-//! it.
+//! Guarantees that a connection is opened only when all are full, and that no more than
+//! [`MOST_CONNECTIONS`] lead to one endpoint. Requests that wait share a connection that is being
+//! opened. Where connections end after some streams, later ones get no more than that at once,
+//! unless no other can be opened. At the bounds of its upstream, a connection gets no more streams
+//! once requests wait that cannot use it.
 
 use std::sync::Arc;
 
@@ -29,7 +29,8 @@ pub struct ConnectionGroups(Mutex<HashMap<Arc<str>, Arc<ConnectionGroup>>>);
 pub struct ConnectionGroup {
     members: Mutex<GroupMembers>,
     lifetime: LearnedLifetime,
-    /// Told when a stream may have become free, or when a connection was opened or could not be.
+    /// Notified when a stream may have become free, or when a connection was opened or could not
+    /// be.
     freed: Arc<Notify>,
 }
 
@@ -38,7 +39,7 @@ struct GroupMembers {
     connections: Vec<Arc<MultiplexedConnection>>,
     opening: usize,
     waiting: usize,
-    /// How many streams the connection that was opened last takes, as its upstream says.
+    /// The number of streams that the connection opened last takes, as its upstream says.
     announced: Option<usize>,
 }
 
@@ -47,7 +48,7 @@ pub enum StreamClaim {
     Take(StreamLease),
     /// Open a connection.
     Open(OpeningConnection),
-    /// Wait until the group is told.
+    /// Wait until the group is notified.
     Wait(WaitingForStream),
 }
 
@@ -57,7 +58,7 @@ pub struct StreamLease {
     group: Arc<ConnectionGroup>,
 }
 
-/// Counts a connection that is being opened. Dropped: it came to nothing.
+/// Counts a connection that is being opened. Dropped: the connection was not opened.
 pub struct OpeningConnection {
     group: Arc<ConnectionGroup>,
     withdrawn: bool,
@@ -84,29 +85,21 @@ impl ConnectionGroups {
 
     /// Closes the idle connections to servers that are not `wanted` any more.
     pub fn retain(&self, wanted: impl Fn(&str) -> bool) {
-        let left: Vec<_> = {
-            let groups = self.0.lock();
-            groups
-                .iter()
-                .filter(|(key, _)| !wanted(key))
-                .map(|(_, group)| Arc::clone(group))
-                .collect()
-        };
-        left.iter()
-            .for_each(|group| drop(group.retain(|connection| connection.streams() > 0)));
+        let mut unwanted = Vec::new();
+        for (key, group) in self.0.lock().iter() {
+            if !wanted(key) {
+                unwanted.push(Arc::clone(group));
+            }
+        }
+        for group in unwanted {
+            drop(group.retain(|connection| connection.streams() > 0));
+        }
     }
 
     /// The number of idle connections.
     pub fn idle(&self) -> usize {
-        let count = |group: &Arc<ConnectionGroup>| {
-            let members = group.members.lock();
-            members
-                .connections
-                .iter()
-                .filter(|connection| connection.streams() == 0)
-                .count()
-        };
-        self.0.lock().values().map(count).sum()
+        let groups = self.0.lock();
+        groups.values().map(|group| group.idle()).sum()
     }
 }
 
@@ -127,13 +120,23 @@ impl IdleConnections for ConnectionGroups {
 }
 
 impl ConnectionGroup {
-    /// Told when another claim may succeed.
+    /// Notified when another claim may succeed.
     pub fn freed(&self) -> &Arc<Notify> {
         &self.freed
     }
 
-    /// Asks for a stream of a connection that is `allowed` and not expected to end; of any, once no
-    /// more can be opened.
+    /// The number of idle connections.
+    fn idle(&self) -> usize {
+        let members = self.members.lock();
+        members
+            .connections
+            .iter()
+            .filter(|connection| connection.streams() == 0)
+            .count()
+    }
+
+    /// Asks for a stream of a connection that is `allowed` and not expected to end. Once no more
+    /// connections can be opened, any connection will do.
     pub fn claim(
         self: &Arc<Self>,
         allowed: impl Fn(&MultiplexedConnection) -> bool,
@@ -142,21 +145,18 @@ impl ConnectionGroup {
         let lifetime = self.lifetime.streams();
         let mut members = self.members.lock();
         let all = members.connections.len() + members.opening;
-        let preferred = members
-            .connections
+        let connections = &members.connections;
+        let mut found = connections
             .iter()
             .find(|at| at.has_room(lifetime) && allowed(at));
-        let any = || {
-            members
-                .connections
-                .iter()
-                .find(|at| all >= MOST_CONNECTIONS && at.has_room(usize::MAX))
-        };
-        if let Some(connection) = preferred.or_else(any) {
+        if found.is_none() && all >= MOST_CONNECTIONS {
+            found = connections.iter().find(|at| at.has_room(usize::MAX));
+        }
+        if let Some(connection) = found {
             return StreamClaim::Take(self.lease(connection));
         }
-        // A connection that is being opened serves the request that opens it, and this many of
-        // those that wait.
+        // A connection that is being opened serves the request that opens it, and this many
+        // requests that wait.
         let most = members
             .announced
             .unwrap_or(usize::MAX)
@@ -186,8 +186,12 @@ impl ConnectionGroup {
 
     fn take_within(self: &Arc<Self>, lifetime: usize) -> Option<StreamLease> {
         let members = self.members.lock();
-        let has_room = |at: &&Arc<MultiplexedConnection>| !at.is_retired() && at.has_room(lifetime);
-        Some(self.lease(members.connections.iter().find(has_room)?))
+        for connection in &members.connections {
+            if !connection.is_retired() && connection.has_room(lifetime) {
+                return Some(self.lease(connection));
+            }
+        }
+        None
     }
 
     /// Begins to open a connection, whatever the others do.
@@ -212,8 +216,8 @@ impl ConnectionGroup {
         }
     }
 
-    /// Takes those out that `keep` says not to. They are dropped outside of the lock: their end may
-    /// be waited for.
+    /// Takes the connections out that are not to be kept. The caller drops them outside of the
+    /// lock: requests may wait for their end.
     fn retain(
         &self,
         mut keep: impl FnMut(&MultiplexedConnection) -> bool,
@@ -227,26 +231,29 @@ impl ConnectionGroup {
 }
 
 impl OpeningConnection {
-    /// Adds the connection to its group, and takes its first stream. `None`: its upstream takes
-    /// none yet.
+    /// Adds the connection to its group, and takes its first stream. `None`: the upstream takes no
+    /// stream yet.
     pub fn opened(self, connection: &Arc<MultiplexedConnection>) -> Option<StreamLease> {
         let mut members = self.group.members.lock();
         members.announced = connection.announced().or(members.announced);
         members.connections.push(Arc::clone(connection));
         drop(members);
-        connection
-            .has_room(usize::MAX)
-            .then(|| self.group.lease(connection))
+        if connection.has_room(usize::MAX) {
+            Some(self.group.lease(connection))
+        } else {
+            None
+        }
     }
 
-    /// It has to wait for its turn, and the others learn nothing from that: told, they would all
-    /// ask for a turn again. Dropped after that, it tells one of them, which takes its part.
+    /// Stops counting while the request waits for a turn. Requests that wait for the connection are
+    /// not notified: they would all ask for a turn again. If it is dropped after that, one of them
+    /// is notified and opens the connection instead.
     pub fn withdraw(&mut self) {
         self.withdrawn = true;
         self.group.members.lock().opening -= 1;
     }
 
-    /// Its turn has come.
+    /// Counts again: the turn of the request has come.
     pub fn resume(&mut self) {
         self.withdrawn = false;
         self.group.members.lock().opening += 1;
@@ -273,10 +280,12 @@ impl StreamLease {
     /// The stream was not processed, since the upstream was about to close the connection.
     /// `before`: streams in front of it.
     pub fn record_unprocessed(&self, before: usize) {
-        let lifetime = match self.connection.counts().count_unprocessed(before) {
-            // It tells nothing about the next one.
-            0 => usize::MAX,
-            lifetime => lifetime,
+        let processed = self.connection.counts().count_unprocessed(before);
+        // A connection that processed nothing teaches nothing about the next one.
+        let lifetime = if processed == 0 {
+            usize::MAX
+        } else {
+            processed
         };
         self.group.lifetime.learn(lifetime);
     }

@@ -5,16 +5,17 @@ use std::time::Duration;
 
 use crate::clock;
 
-/// How long it is trusted. Long enough that an upstream which goes away after so many streams has
-/// little to refuse: the streams of one connection each time. Short enough that one which was only
-/// restarted has its connections shared soon.
+/// How long a lifetime is trusted. Long enough that an upstream whose connections end after so many
+/// streams has little to refuse: the streams of one connection each time. Short enough that an
+/// upstream that was only restarted has its connections shared soon.
 const TRUSTED: Duration = Duration::from_secs(10);
 
-/// Learned from a connection that its upstream has closed while more streams were under way.
+/// A lifetime, learned from a connection that its upstream has closed while more streams were under
+/// way.
 pub struct LearnedLifetime {
     /// [`usize::MAX`]: not known, or outlived since.
     streams: AtomicUsize,
-    /// In microseconds of the monotonic clock.
+    /// Microseconds of the monotonic clock.
     trusted_until: AtomicU64,
 }
 
@@ -36,7 +37,7 @@ impl LearnedLifetime {
         if is_trusted { streams } else { usize::MAX }
     }
 
-    /// A connection has ended after so many.
+    /// Learns that a connection has ended after so many streams.
     pub fn learn(&self, streams: usize) {
         let trusted = u64::try_from(TRUSTED.as_micros()).unwrap_or(u64::MAX);
         self.trusted_until.store(
@@ -46,7 +47,8 @@ impl LearnedLifetime {
         self.streams.store(streams, Ordering::Relaxed);
     }
 
-    /// A connection has carried more than so many. Returns whether that was not known.
+    /// Learns that a connection has carried more than so many streams. Returns whether that is
+    /// news.
     pub fn outlive(&self, streams: usize) -> bool {
         let is_longer = streams >= self.streams.load(Ordering::Relaxed);
         if is_longer {

@@ -20,7 +20,7 @@ use crate::upstream::endpoints::PickedEndpoint;
 pub struct Http2ResponseBody {
     received: ReceivedBody,
     upload: Option<UploadTask>,
-    /// How far the upload was when the response was last awaited.
+    /// Pieces of the upload that were sent when the response was last awaited.
     moved: usize,
     stream: StreamLease,
     _endpoint: Option<PickedEndpoint>,
@@ -55,10 +55,10 @@ impl Http2ResponseBody {
     }
 
     fn upload_moved(&mut self) -> bool {
-        let pieces = self
-            .upload
-            .as_ref()
-            .map_or(0, |upload| upload.body.pieces());
+        let pieces = match &self.upload {
+            Some(upload) => upload.body.pieces(),
+            None => 0,
+        };
         std::mem::replace(&mut self.moved, pieces) != pieces
     }
 

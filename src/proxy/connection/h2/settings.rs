@@ -1,8 +1,8 @@
-//! Reads the largest header section that an upstream takes from its SETTINGS, which the HTTP/2
-//! library does not tell.
+//! Reads the largest header section that an upstream takes from its SETTINGS. The HTTP/2 library
+//! does not report it.
 //!
-//! Guarantees that the connection's bytes pass unchanged, and that nothing is looked at behind the
-//! first frame.
+//! Guarantees that the connection's bytes pass unchanged, and that nothing after the first frame is
+//! read.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -36,18 +36,19 @@ pub struct AnnouncedHeadSize(Arc<AtomicUsize>);
 /// The part of a connection's first frame that has come.
 #[derive(Default)]
 struct FirstFrame {
-    /// Its header, and then the setting that is being read.
+    /// The frame's header, and then the setting that is being read.
     unit: [u8; HEADER],
     filled: usize,
-    /// Bytes of the frame that are still to come. `None`: so is a part of its header.
+    /// Bytes of the frame that are still to come. `None`: a part of its header is missing, too.
     payload: Option<usize>,
 }
 
 impl AnnouncedHeadSize {
-    /// `None`: it has announced none. A server that takes no byte would take no request: that is no
-    /// bound either.
+    /// The size. `None`: the upstream has announced none, or 0, with which it would take no
+    /// request.
     pub fn get(&self) -> Option<usize> {
-        Some(self.0.load(Ordering::Relaxed)).filter(|size| *size > 0)
+        let size = self.0.load(Ordering::Relaxed);
+        if size > 0 { Some(size) } else { None }
     }
 }
 
@@ -78,7 +79,8 @@ impl FirstFrame {
                     if kind != SETTINGS || length == 0 {
                         return true;
                     }
-                    (self.payload, self.filled) = (Some(length), 0);
+                    self.payload = Some(length);
+                    self.filled = 0;
                 }
                 Some(left) => {
                     *left -= 1;
@@ -185,7 +187,8 @@ mod tests {
         ] {
             let bytes = [first, later.clone()].concat();
             for cut in 1..bytes.len() {
-                let (announced, mut frame) = (AnnouncedHeadSize::default(), FirstFrame::default());
+                let announced = AnnouncedHeadSize::default();
+                let mut frame = FirstFrame::default();
                 let mut ended = false;
                 for piece in bytes.chunks(cut) {
                     ended = ended || frame.read(piece, &announced);

@@ -13,15 +13,16 @@ use crate::http::h2::{StreamTunnel, websocket_proof};
 
 const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
 
-/// A WebSocket that an upstream was asked for. Dropped before the answer, it is given up.
-pub struct RequestedWebSocket {
+/// A request for a WebSocket that was sent to an upstream. Dropping it before the answer cancels
+/// it.
+pub struct WebSocketRequest {
     send: SendStream<Bytes>,
-    /// The proof that its client waits for.
+    /// The proof that the client waits for.
     accept: HeaderValue,
 }
 
-/// Makes an extended CONNECT of the upgrade in `request`, and returns the proof that its client
-/// waits for. `None`: it has no key.
+/// Makes an extended CONNECT of the upgrade in `request`, and returns the proof that the client
+/// waits for. `None`: the request has no key.
 pub fn translate(request: &mut Request<()>) -> Option<HeaderValue> {
     let key = request.headers_mut().remove(SEC_WEBSOCKET_KEY)?;
     *request.method_mut() = Method::CONNECT;
@@ -31,14 +32,14 @@ pub fn translate(request: &mut Request<()>) -> Option<HeaderValue> {
     HeaderValue::try_from(websocket_proof::accept(key.as_bytes())).ok()
 }
 
-impl RequestedWebSocket {
+impl WebSocketRequest {
     pub fn new(send: SendStream<Bytes>, accept: HeaderValue) -> Self {
         Self { send, accept }
     }
 
-    /// The upstream has refused: it waits for no more of the request. A stream that has ended
-    /// meanwhile needs no end.
-    pub fn refused(mut self) {
+    /// Ends the request that the upstream has refused. A stream that has ended meanwhile needs no
+    /// end.
+    pub fn end_refused(mut self) {
         let _ = self.send.send_data(Bytes::new(), true);
     }
 

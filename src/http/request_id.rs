@@ -1,5 +1,5 @@
-//! The id of a request: generated, or accepted from a trusted peer. The response, the request to the
-//! upstream and the log have it.
+//! The id of a request: generated, or accepted from a trusted peer. The response, the request to
+//! the upstream and the log have it.
 
 use bytes::Bytes;
 use http::HeaderValue;
@@ -21,7 +21,8 @@ pub fn generate() -> HeaderValue {
     HeaderValue::from_maybe_shared(Bytes::from_owner(text)).unwrap_or(HeaderValue::from_static("-"))
 }
 
-/// A hexadecimal digit, by arithmetic: the compiler makes many digits at once, unlike with a look-up.
+/// A hexadecimal digit, by arithmetic: the compiler makes many digits at once, unlike with a
+/// look-up.
 fn digit(nibble: u8) -> u8 {
     nibble + if nibble < 10 { b'0' } else { b'a' - 10 }
 }
@@ -32,10 +33,9 @@ mod tests {
 
     #[test]
     fn generated_ids_have_one_form_and_differ() {
-        let one = generate();
-        let other = generate();
-        assert_ne!(one, other);
-        assert!(one.len() == 32 && one.as_bytes().iter().all(u8::is_ascii_hexdigit));
+        let id = generate();
+        assert_ne!(id, generate());
+        assert!(id.len() == 32 && id.as_bytes().iter().all(u8::is_ascii_hexdigit));
     }
 
     #[test]
