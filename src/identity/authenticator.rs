@@ -309,9 +309,11 @@ impl Authenticator {
         let Some(certificate) = source.client_certificate else {
             return Finding::Absent;
         };
-        let id = part.of(certificate).ok_or(AuthenticationRefusal::Forbidden(
-            "the certificate has no such name",
-        ));
+        let id = part
+            .value(certificate)
+            .ok_or(AuthenticationRefusal::Forbidden(
+                "the certificate has no such name",
+            ));
         Finding::Decided(id.map(|id| Arc::new(CallerIdentity::new(&self.spec.name, id)).into()))
     }
 }

@@ -226,7 +226,7 @@ fn redirected(exchange: &Exchange<'_>, redirect: &RedirectRule) -> ActionResult 
         .to
         .variables()
         .any(|variable| *variable == Variable::Host);
-    if names_host && host::of(exchange.request.uri(), exchange.request.headers()).is_empty() {
+    if names_host && host::find(exchange.request.uri(), exchange.request.headers()).is_empty() {
         return Err(Failure::BadRequest(
             "a request without a host cannot be redirected",
         ));
