@@ -132,7 +132,7 @@ fn extract_a_key(bencher: Bencher<'_, '_>, part: &str) {
         client_ip,
         host,
         route: "orders",
-        ..Facts::of(&request)
+        ..Facts::from_request(&request)
     };
     bencher.bench_local(|| spec.extract(black_box("per-client"), black_box(&facts)));
 }

@@ -84,7 +84,7 @@ pub fn gateway(
         .iter()
         .map(|listener| asked(&authenticators, &listener.authenticate, Some(&unrouted)))
         .collect();
-    let catalog = Arc::new(Catalog::of(&config.limits, &costs, &states.plans)?);
+    let catalog = Arc::new(Catalog::new(&config.limits, &costs, &states.plans)?);
     let logged = |route: Option<&Route>| {
         let log = access_log.filter(|_| route.is_none_or(|route| route.is_logged))?;
         Some(RouteLog {

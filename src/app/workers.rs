@@ -144,9 +144,11 @@ async fn work(
     };
     let store = shared.fleet.as_ref().map(connect).transpose()?;
     let limiter = match (&shared.fleet, &store) {
-        (Some(fleet), Some(store)) => Limiter::of_node(fleet.node.clone(), Arc::new(store.clone()))
-            .reading_plans(Arc::new(store.clone())),
-        _ => Limiter::of_process(shared.memory.clone(), shared.permits.clone()),
+        (Some(fleet), Some(store)) => {
+            Limiter::for_node(fleet.node.clone(), Arc::new(store.clone()))
+                .reading_plans(Arc::new(store.clone()))
+        }
+        _ => Limiter::for_process(shared.memory.clone(), shared.permits.clone()),
     };
     if let (Some(fleet), Some(store)) = (&shared.fleet, &store) {
         recovery::first_contact(&fleet.node, store, FIRST_CONTACT).await;

@@ -334,7 +334,7 @@ impl<'g> Exchange<'g> {
             // Writing to a String cannot fail.
             Variable::ClientIp => drop(write!(text, "{}", self.context.origin.client_ip)),
             Variable::Scheme => text.push_str(self.context.origin.forwarded_scheme(headers)),
-            Variable::Host => text.push_str(&host::of(uri, headers)),
+            Variable::Host => text.push_str(&host::find(uri, headers)),
             Variable::Method => text.push_str(self.request.method().as_str()),
             // `OPTIONS *` asks about the server as a whole.
             Variable::Path | Variable::Uri if uri.path() == "*" => text.push('/'),

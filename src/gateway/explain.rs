@@ -120,7 +120,7 @@ pub fn explain(gateway: &Gateway, described: &DescribedRequest) -> Explanation {
         described.peer,
         &gateway.trusted_proxies.proxies,
     );
-    let host = host::of(request.uri(), request.headers()).into_owned();
+    let host = host::find(request.uri(), request.headers()).into_owned();
     let malformed = path::resolve_dots(request.uri_mut()).err();
     let path = path::normalize(request.uri().path()).into_owned();
     let found = gateway

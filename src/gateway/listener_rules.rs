@@ -33,7 +33,7 @@ impl ListenerRules {
         request: &Request<Body>,
     ) -> Result<(), Failure> {
         if let Some(session) = &connection.tls {
-            let host = host::of(request.uri(), request.headers());
+            let host = host::find(request.uri(), request.headers());
             let shared = request.version() == Version::HTTP_2;
             if session.is_misdirected(&host, shared) {
                 return Err(Failure::Misdirected);
@@ -52,7 +52,7 @@ impl ListenerRules {
 /// Sends the client to the same host, path and query by HTTPS. The host is one that was checked
 /// when the request was read.
 fn redirect(request: &Request<Body>, port: u16) -> Failure {
-    let host = host::of(request.uri(), request.headers());
+    let host = host::find(request.uri(), request.headers());
     if host.is_empty() {
         return Failure::BadRequest("a request without a host cannot be sent to HTTPS");
     }

@@ -368,7 +368,7 @@ mod tests {
             rewrite: Rewrite::Keep,
             host: HostPolicy::Preserve,
         };
-        let share = TrafficShare::of_hundredths(WHOLE).unwrap();
+        let share = TrafficShare::from_hundredths(WHOLE).unwrap();
         let spec = MirrorSpec {
             upstream: "copies".into(),
             share,

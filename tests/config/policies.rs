@@ -475,7 +475,7 @@ fn tried(on: &str, node: &str) -> Loaded {
 fn a_candidate_in_shadow_or_for_some_keys_is_a_limit_beside_the_one_that_holds() {
     for (on, enforced) in [
         ("shadow", Rollout::NONE),
-        ("10%", Rollout::of_hundredths(1_000).unwrap()),
+        ("10%", Rollout::from_hundredths(1_000).unwrap()),
     ] {
         let loaded = tried(on, "edge-1");
         assert_eq!(loaded.warnings, []);

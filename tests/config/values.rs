@@ -455,7 +455,7 @@ fn reads_every_key() {
     let access_log = AccessLogSpec {
         format: AccessLogFormat::Combined,
         to: LogDestination::File("/var/log/tollgate/access.log".into()),
-        sample: Rollout::of_hundredths(1_000).unwrap(),
+        sample: Rollout::from_hundredths(1_000).unwrap(),
     };
     assert_eq!(config.access_log, Some(access_log));
     let proxies = vec![
@@ -771,7 +771,7 @@ fn reads_every_key() {
         answer.headers,
         [field("x-full", "1"), field("content-type", "text/html")]
     );
-    assert_eq!(one.rollout, Rollout::of_hundredths(1_250).unwrap());
+    assert_eq!(one.rollout, Rollout::from_hundredths(1_250).unwrap());
     assert_eq!(
         two.on_limit,
         OnLimit::Degrade(Degrade::Upstream(text("up")))
@@ -1193,7 +1193,7 @@ fn reads_every_on_limit_action() {
     assert_eq!(limit("on_limit: shadow").rollout, Rollout::NONE);
     assert_eq!(
         limit("enforce: 0.5%").rollout,
-        Rollout::of_hundredths(50).unwrap()
+        Rollout::from_hundredths(50).unwrap()
     );
     let max_waiting = NonZeroUsize::new(100).unwrap();
     assert_eq!(

@@ -234,7 +234,7 @@ impl Fixture {
             Arc::new(FleetShare::expecting(1)),
         ));
         Self {
-            limiter: Limiter::of_node(node.clone(), oracle.clone()),
+            limiter: Limiter::for_node(node.clone(), oracle.clone()),
             breaker,
             node,
             oracle,

@@ -110,7 +110,7 @@ impl Store for SharedStore {
 
 /// A node of `nodes`, the first of them.
 fn node(store: &Arc<SharedStore>, nodes: u32) -> Limiter {
-    Limiter::of_node(state(nodes), store.clone())
+    Limiter::for_node(state(nodes), store.clone())
 }
 
 /// The state that the workers of a node share, which is the first of `nodes`.
@@ -454,7 +454,7 @@ async fn permits_taken_during_an_outage_are_reported_without_another_request() {
         Arc::new(Breaker::new()),
         share,
     ));
-    let one = Limiter::of_node(state.clone(), store.clone());
+    let one = Limiter::for_node(state.clone(), store.clone());
     state
         .breaker
         .failed(ServerId::ONLY, &StoreError::Io, 9, String::new);

@@ -74,7 +74,7 @@ async fn a_plan_permits_and_tokens_together_wait_one_time_limit() {
         let node = Node::new(Arc::new(MemoryStore::new(1_000)), breaker.clone(), share);
         let store = Arc::new(SilentStore { plans });
         let layer = layer_that_asks_four_times(
-            Limiter::of_node(Arc::new(node), store.clone()).reading_plans(store),
+            Limiter::for_node(Arc::new(node), store.clone()).reading_plans(store),
         );
         for round in 0..3 {
             // Requests of one tenant share calls, and the breaker opens in one of the rounds.
@@ -105,7 +105,7 @@ async fn a_slow_plan_does_not_make_the_store_of_buckets_look_away() {
         plans: Duration::from_secs(1),
     });
     let layer = layer_that_asks_four_times(
-        Limiter::of_node(Arc::new(node), store.clone()).reading_plans(store),
+        Limiter::for_node(Arc::new(node), store.clone()).reading_plans(store),
     );
     let tenants: Vec<String> = (0..10).map(|tenant| tenant.to_string()).collect();
     join_all(tenants.iter().map(|tenant| waiting_time(&layer, tenant))).await;

@@ -123,7 +123,7 @@ fn distant(workers: usize) -> Vec<Limiter> {
     ));
     let buckets = Arc::new(MemoryStore::new(1_000));
     (0..workers)
-        .map(|_| Limiter::of_node(node.clone(), Arc::new(DistantStore(buckets.clone()))))
+        .map(|_| Limiter::for_node(node.clone(), Arc::new(DistantStore(buckets.clone()))))
         .collect()
 }
 

@@ -118,8 +118,8 @@ fn workers_at(
         .map(|_| {
             RateLimitLayer::of_rules(
                 match store {
-                    None => Limiter::of_process(local.clone(), node.permits.clone()),
-                    Some(there_and_back) => Limiter::of_node(
+                    None => Limiter::for_process(local.clone(), node.permits.clone()),
+                    Some(there_and_back) => Limiter::for_node(
                         node.clone(),
                         Arc::new(FarStore {
                             memory: memory.clone(),

@@ -113,7 +113,7 @@ impl SlowFixture {
         ));
         tokio::spawn(run_control(node.clone(), vec![store.clone()]));
         Self {
-            limiter: Limiter::of_node(node, store.clone()),
+            limiter: Limiter::for_node(node, store.clone()),
             store,
             breaker,
         }

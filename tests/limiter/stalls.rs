@@ -95,7 +95,7 @@ async fn a_contended_bucket_pays_back_all_that_was_admitted_in_stalls() {
     let breaker = Arc::new(Breaker::new());
     let share = Arc::new(FleetShare::expecting(1));
     let node = Arc::new(Node::new(Arc::new(MemoryStore::new(100)), breaker, share));
-    let limiter = Limiter::of_node(node.clone(), store.clone());
+    let limiter = Limiter::for_node(node.clone(), store.clone());
     let control = tokio::spawn(run_control(node, vec![store as Arc<dyn Store>]));
     let admitted = Arc::new(AtomicU64::new(0));
     let started = clock::now();

@@ -75,7 +75,7 @@ impl Fixture {
             Arc::new(Breaker::new()),
             Arc::new(FleetShare::expecting(1)),
         );
-        let limiter = Limiter::of_node(Arc::new(node), store.clone()).reading_plans(store);
+        let limiter = Limiter::for_node(Arc::new(node), store.clone()).reading_plans(store);
         let fixture = Self {
             layer: RateLimitLayer::of_uses(limiter, &[limit]).unwrap(),
         };

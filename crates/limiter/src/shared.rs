@@ -1,8 +1,8 @@
 //! A limiter for a process that shares its limits with others through Redis.
 //!
-//! It has all that the promise needs: a place in the fleet, told by heartbeats; a task that finds
-//! out when Redis decides again; and one that hears of buckets that operators reset. They run as
-//! long as a limiter made of it lives.
+//! [`SharedLimiter`] has all that the promise needs: a place in the fleet, kept by heartbeats; a task
+//! that finds out when Redis decides again; and one that hears of buckets that operators reset. Its
+//! tasks run as long as a limiter made of it lives.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -109,7 +109,7 @@ impl SharedLimiter {
         // From here on a caller who gives up waiting closes the connections.
         recovery::first_contact(&node, &store, FIRST_CONTACT).await;
         let limiter =
-            Limiter::of_node(node, Arc::new(store.clone())).reading_plans(Arc::new(store));
+            Limiter::for_node(node, Arc::new(store.clone())).reading_plans(Arc::new(store));
         let limiter = limiter.keeping(member.clone());
         Ok(Self {
             limiter,

@@ -141,7 +141,7 @@ impl LimiterNode {
             breaker.clone(),
             share.clone(),
         ));
-        let limiter = Limiter::of_node(node.clone(), store.clone());
+        let limiter = Limiter::for_node(node.clone(), store.clone());
         let fleet = Heartbeat::join(spec, share.clone()).unwrap();
         let mut tasks = JoinSet::new();
         tasks.spawn(run_control(

@@ -33,41 +33,14 @@ pub struct Case {
 
 impl Case {
     /// The cases of `scenario`.
-    pub fn of(scenario: Scenario, plan: &RunPlan) -> Vec<Self> {
+    pub fn variants(scenario: Scenario, plan: &RunPlan) -> Vec<Self> {
         let only = Self::only(scenario, plan);
-        let window = |variant, faults, counting| Self {
-            variant: Some(variant),
-            faults,
-            plan: RunPlan {
-                counting,
-                ..only.plan.clone()
-            },
-            ..only
-        };
-        let in_flight = |variant, burst, pattern| {
-            let limit = TestedLimit {
-                burst,
-                ..only.plan.limit
-            };
-            let plan = RunPlan {
-                counting: Counting::InFlight,
-                limit,
-                pattern,
-                demand: f64::INFINITY,
-                ..only.plan.clone()
-            };
-            Self {
-                variant: Some(variant),
-                plan,
-                ..only
-            }
-        };
         match scenario {
             Scenario::ColdConcurrency => {
                 let most = only.plan.limit.burst;
                 vec![
-                    in_flight("cold", most, LoadPattern::Bursts { cold: true }),
-                    in_flight("warm", most, LoadPattern::Bursts { cold: false }),
+                    only.in_flight("cold", most, LoadPattern::Bursts { cold: true }),
+                    only.in_flight("warm", most, LoadPattern::Bursts { cold: false }),
                 ]
             }
             Scenario::Queue => {
@@ -92,15 +65,47 @@ impl Case {
                     max_wait: LONG_WAIT,
                     hold: HOLD,
                 };
-                vec![rate, in_flight("in flight", most, pattern)]
+                vec![rate, only.in_flight("in flight", most, pattern)]
             }
             Scenario::Windows => vec![
-                window("fixed, skew", Scenario::Skew, Counting::FixedWindow),
-                window("fixed, flap", Scenario::Flap, Counting::FixedWindow),
-                window("sliding, skew", Scenario::Skew, Counting::SlidingWindow),
-                window("sliding, flap", Scenario::Flap, Counting::SlidingWindow),
+                only.window("fixed, skew", Scenario::Skew, Counting::FixedWindow),
+                only.window("fixed, flap", Scenario::Flap, Counting::FixedWindow),
+                only.window("sliding, skew", Scenario::Skew, Counting::SlidingWindow),
+                only.window("sliding, flap", Scenario::Flap, Counting::SlidingWindow),
             ],
             _ => vec![only],
+        }
+    }
+
+    /// This case as a variant whose limit counts by windows.
+    fn window(&self, variant: &'static str, faults: Scenario, counting: Counting) -> Self {
+        Self {
+            variant: Some(variant),
+            faults,
+            plan: RunPlan {
+                counting,
+                ..self.plan.clone()
+            },
+            ..*self
+        }
+    }
+
+    /// This case as a variant whose limit counts `most` requests in flight.
+    fn in_flight(&self, variant: &'static str, most: NonZeroU64, pattern: LoadPattern) -> Self {
+        let limit = TestedLimit {
+            burst: most,
+            ..self.plan.limit
+        };
+        Self {
+            variant: Some(variant),
+            plan: RunPlan {
+                counting: Counting::InFlight,
+                limit,
+                pattern,
+                demand: f64::INFINITY,
+                ..self.plan.clone()
+            },
+            ..*self
         }
     }
 
@@ -118,12 +123,12 @@ impl Case {
     /// The cases of `scenario`, with each consistency where that makes a difference.
     pub fn matrix(scenario: Scenario, plan: &RunPlan) -> Vec<Self> {
         if !scenario.leases() {
-            return Self::of(scenario, plan);
+            return Self::variants(scenario, plan);
         }
         let both = [Consistency::Exact, Consistency::Leased]
             .into_iter()
             .flat_map(|consistency| {
-                Self::of(
+                Self::variants(
                     scenario,
                     &RunPlan {
                         consistency,

@@ -137,7 +137,7 @@ fn nodes(
     let cases = if is_matrix(arguments) {
         Case::matrix
     } else {
-        Case::of
+        Case::variants
     };
     let cases: Vec<Case> = scenarios
         .into_iter()

@@ -81,7 +81,7 @@ pub fn run_nodes(
         concessions,
         spared,
         requirements,
-        ..RunTerms::of(case)
+        ..RunTerms::new(case)
     };
     Ok(RunReport::new(&terms, &observations).with_calls(calls.0, calls.1))
 }

@@ -54,7 +54,7 @@ impl LimitSummary {
             policy: PolicyView::with(
                 limit,
                 &limit.algorithm,
-                limit.cost.usual(limit.algorithm.burst()).get(),
+                limit.cost.typical(limit.algorithm.burst()).get(),
             ),
             key: limit.key.parts.iter().map(KeyPart::name).collect(),
             on_missing,

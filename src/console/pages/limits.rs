@@ -142,7 +142,7 @@ pub fn policy(listed: &CatalogEntry) -> PolicyView {
     PolicyView::with(
         limit,
         &limit.algorithm,
-        limit.cost.usual(limit.algorithm.burst()).get(),
+        limit.cost.typical(limit.algorithm.burst()).get(),
     )
 }
 

@@ -140,7 +140,7 @@ impl BodyKeys {
         let most = self.bounds.max_body.get();
         let fits =
             !request.body().is_end_stream() && request.body().size_hint().lower() <= most as u64;
-        let Some(format) = BodyFormat::of(request.headers()).filter(|_| fits) else {
+        let Some(format) = BodyFormat::from_headers(request.headers()).filter(|_| fits) else {
             return Ok(BodyValues::default());
         };
         let mut body = BodyAhead::new(

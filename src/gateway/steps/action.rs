@@ -184,7 +184,7 @@ fn redirected(exchange: &Exchange<'_>, redirect: &RedirectRule) -> AnswerResult 
         .to
         .variables()
         .any(|variable| *variable == Variable::Host);
-    if names_host && host::of(exchange.request.uri(), exchange.request.headers()).is_empty() {
+    if names_host && host::find(exchange.request.uri(), exchange.request.headers()).is_empty() {
         return Err(Failure::BadRequest(
             "a request without a host cannot be redirected",
         ));

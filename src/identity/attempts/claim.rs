@@ -84,7 +84,7 @@ fn network_key(ip: IpAddr, prefix: u8) -> Key {
     let mut key = Key(b"address:".as_slice().into());
     key.0.push(prefix);
     key.0
-        .extend_from_slice(Key::of_ip(ip, prefix.min(32), prefix).as_bytes());
+        .extend_from_slice(Key::from_ip(ip, prefix.min(32), prefix).as_bytes());
     key
 }
 

@@ -44,7 +44,7 @@ pub struct MirrorSpec {
 
 impl TrafficShare {
     /// `None`: that is more than all.
-    pub fn of_hundredths(hundredths: u16) -> Option<Self> {
+    pub fn from_hundredths(hundredths: u16) -> Option<Self> {
         (hundredths <= WHOLE).then_some(Self(hundredths))
     }
 
@@ -96,7 +96,7 @@ mod tests {
     fn part(upstream: &str, hundredths: u16) -> SplitPart {
         SplitPart {
             upstream: upstream.into(),
-            share: TrafficShare::of_hundredths(hundredths).unwrap(),
+            share: TrafficShare::from_hundredths(hundredths).unwrap(),
         }
     }
 
@@ -121,6 +121,6 @@ mod tests {
                 None
             );
         }
-        assert_eq!(TrafficShare::of_hundredths(10_001), None);
+        assert_eq!(TrafficShare::from_hundredths(10_001), None);
     }
 }

@@ -163,7 +163,7 @@ fn bursts_on_all_workers_of_all_nodes_are_admitted_up_to_the_limit() {
                             .unwrap();
                         runtime.block_on(async {
                             let worker =
-                                Limiter::of_node(state, Arc::new(connected(&server.spec()).await));
+                                Limiter::for_node(state, Arc::new(connected(&server.spec()).await));
                             for round in 0..2 * ROUNDS {
                                 let (key, counted) = match round % 2 {
                                     0 => (format!("{nodes}:{round}"), cold),
@@ -202,7 +202,7 @@ async fn a_watcher_hears_of_permits_that_come_back_here_and_on_other_nodes() {
     let store = SharedStore::memory();
     let state = state(2);
     let two = node(&store, 2);
-    let one = Limiter::of_node(state.clone(), store.clone());
+    let one = Limiter::for_node(state.clone(), store.clone());
     let checks = permits("k", 2);
     let need = &checks.permits[0].need;
     let here = enter(&one, &checks).await.unwrap();
@@ -235,7 +235,7 @@ async fn a_watcher_hears_of_permits_that_come_back_here_and_on_other_nodes() {
 #[tokio::test]
 async fn watchers_of_a_limit_of_one_process_are_woken_in_their_order() {
     let table = Arc::new(PermitTable::default());
-    let one = Limiter::of_process(Arc::new(MemoryStore::new(10)), table.clone());
+    let one = Limiter::for_process(Arc::new(MemoryStore::new(10)), table.clone());
     let checks = permits("k", 1);
     let held = enter(&one, &checks).await.unwrap();
     let first = table.watch(&checks.permits[0].need);

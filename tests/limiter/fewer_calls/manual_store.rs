@@ -114,7 +114,7 @@ impl Fixture {
         let share = Arc::new(FleetShare::expecting(1));
         let local = Arc::new(MemoryStore::new(100));
         let node = Arc::new(Node::new(local, breaker.clone(), share));
-        let limiter = Limiter::of_node(node.clone(), Arc::new(store));
+        let limiter = Limiter::for_node(node.clone(), Arc::new(store));
         Self {
             limiter,
             breaker,

@@ -83,7 +83,7 @@ impl SimulatedNode {
             .collect();
         let workers = stores
             .iter()
-            .map(|store| Limiter::of_node(state.clone(), store.clone()))
+            .map(|store| Limiter::for_node(state.clone(), store.clone()))
             .collect();
         let mut background = JoinSet::new();
         background.spawn(run_control(state.clone(), stores));

@@ -42,10 +42,10 @@ pub struct ConcurrencyLimit {
 /// The requests that count together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Scope {
-    /// Those of all nodes.
+    /// The requests of all nodes.
     #[default]
     Fleet,
-    /// Those of one node.
+    /// The requests of one node.
     Node,
 }
 

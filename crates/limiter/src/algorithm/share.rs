@@ -117,8 +117,8 @@ impl Share {
         }
     }
 
-    /// The part of a limit's rate that is held back for so many silent nodes, where the limit can
-    /// be divided.
+    /// The part of a limit's rate that is held back for `silent` silent nodes, where the limit
+    /// can be divided.
     pub fn held_back_ratio(self, silent: u32) -> f64 {
         f64::from(self.bounded(silent)) / f64::from(self.nodes)
     }

@@ -281,7 +281,7 @@ impl TickRate {
         ticks.div_ceil(self.ticks_per_us)
     }
 
-    /// Ticks that flow off in so many microseconds.
+    /// Ticks that flow off in `micros` microseconds.
     #[inline]
     pub fn ticks(self, micros: u64) -> u64 {
         micros.saturating_mul(self.ticks_per_us)
@@ -369,10 +369,10 @@ pub fn refund(bucket: TokenBucket, backlog: u64, ticks: u64, held_us: u64) -> u6
 ///
 /// Think of every tick of a backlog as belonging to one request. Time takes ticks away, and the
 /// arithmetic may choose whose, as long as none goes twice. Spent ticks are removed by time alone.
-/// So in any window of length t they are at most those still there, a full bucket, and those that t
-/// took away: the bound holds exactly as long as no request is refunded more than is left of its
-/// own. Of its own ticks, a request may let the spent ones go first. But it cannot know whether
-/// those of others went before them: they may have been refunded meanwhile, or taken just now. So
+/// Spent ticks of any window of length t are thus at most those still there, a full bucket, and
+/// those that t took away. The bound holds exactly as long as no request is refunded more than is
+/// left of its own. A request may let its own spent ticks go first. But it cannot know whether
+/// ticks of others went before them: they may have been refunded meanwhile, or taken just now. So
 /// all that flowed in counts as its own. Hence nothing is lost while no more flowed in than was
 /// spent. A large reservation that is held for long is refunded in part or not at all, though an
 /// empty bucket might have had room for it; to refund more, the bucket would have to keep

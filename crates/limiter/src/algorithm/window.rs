@@ -134,7 +134,7 @@ impl Window {
         }
     }
 
-    /// The window with at most so many tokens.
+    /// The window with at most `quota` tokens.
     #[inline]
     pub fn bounded(self, quota: u64) -> Self {
         Self {
@@ -278,7 +278,7 @@ impl WindowEntries {
 
     /// Tokens that are out.
     #[inline]
-    pub fn used(&self) -> u64 {
+    pub fn tokens_out(&self) -> u64 {
         self.entries
             .iter()
             .fold(0, |sum, entry| sum.saturating_add(entry.tokens))
@@ -294,7 +294,7 @@ impl WindowEntries {
     /// quota.
     #[inline]
     pub fn fitting(&self, window: Window, cost: u64, units: u32) -> u32 {
-        let room = window.quota.saturating_sub(self.used());
+        let room = window.quota.saturating_sub(self.tokens_out());
         let count = room.checked_div(window.charge(cost)).unwrap_or(u64::MAX);
         u32::try_from(count).map_or(units, |count| count.min(units))
     }
@@ -314,7 +314,7 @@ impl WindowEntries {
     ) -> ChargeOutcome {
         let charge = window.charge(cost);
         self.add(charge.saturating_mul(granted.into()), expires_at_us);
-        let used = self.used();
+        let used = self.tokens_out();
         let missing = used.saturating_add(charge).saturating_sub(window.quota);
         ChargeOutcome {
             granted,
@@ -348,7 +348,10 @@ impl WindowEntries {
     #[inline]
     pub fn charge_debt(&mut self, tokens: u64, until_us: u64, now_us: u64) {
         if until_us > now_us {
-            self.add(tokens.min(MAX_TICKS.saturating_sub(self.used())), until_us);
+            self.add(
+                tokens.min(MAX_TICKS.saturating_sub(self.tokens_out())),
+                until_us,
+            );
         }
     }
 
@@ -367,7 +370,7 @@ impl WindowEntries {
 
     /// Leaves at most `used` tokens out. Those that would expire last go first.
     pub fn lower(&mut self, used: u64) {
-        let mut extra = self.used().saturating_sub(used);
+        let mut extra = self.tokens_out().saturating_sub(used);
         while extra > 0
             && let Some(last) = self.entries.last_mut()
         {

@@ -88,7 +88,7 @@ impl TokenChecks {
         kept
     }
 
-    /// These checks with policies as they are by now, where some change with the time that the
+    /// The checks with policies as they are by now, where some change with the time that the
     /// store is away. `away`: for how long the bucket of a key has been.
     #[must_use]
     pub fn as_of_now(&self, away: impl Fn(&Key) -> Duration) -> Cow<'_, Self> {

@@ -45,7 +45,7 @@ impl TakenPermits {
         let decided_by = self.decided_by.last().copied().unwrap_or(DecidedBy::Local);
         if self.full {
             let levels = checks.tokens.iter().map(|_| Level::default()).collect();
-            return Some(Decision::new(decided_by, false, 0, levels).of_denials_only());
+            return Some(Decision::new(decided_by, false, 0, levels).with_denials_only());
         }
         checks
             .tokens

@@ -141,7 +141,7 @@ impl Decision {
 
     /// This decision, of which only the denying levels are known.
     #[must_use]
-    pub fn of_denials_only(self) -> Self {
+    pub fn with_denials_only(self) -> Self {
         Self {
             denials_only: true,
             ..self

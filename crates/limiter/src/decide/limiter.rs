@@ -89,12 +89,12 @@ impl Limiter {
     /// A limiter without a shared store: limits of this process only, shared by all clones of this
     /// limiter.
     pub fn local(memory: Arc<MemoryStore>) -> Self {
-        Self::of_process(memory, Arc::default())
+        Self::for_process(memory, Arc::default())
     }
 
     /// Like [`Self::local`], with buckets and permits that several limiters share: one per worker
     /// of the process.
-    pub fn of_process(memory: Arc<MemoryStore>, permits: Arc<PermitTable>) -> Self {
+    pub fn for_process(memory: Arc<MemoryStore>, permits: Arc<PermitTable>) -> Self {
         let settler = Arc::new(Settler::new(memory.clone(), None));
         Self(Arc::new(LimiterInner {
             memory,
@@ -114,12 +114,12 @@ impl Limiter {
         breaker: Arc<Breaker>,
         share: Arc<FleetShare>,
     ) -> Self {
-        Self::of_node(Arc::new(Node::new(memory, breaker, share)), store)
+        Self::for_node(Arc::new(Node::new(memory, breaker, share)), store)
     }
 
     /// Like [`Self::shared`], for one of several workers: they share `node`, and each has a `store`
     /// connection of its own.
-    pub fn of_node(node: Arc<Node>, store: Arc<dyn Store>) -> Self {
+    pub fn for_node(node: Arc<Node>, store: Arc<dyn Store>) -> Self {
         let memory = node.memory.clone();
         let permits = node.permits.clone();
         let client = Arc::new(StoreClient::new(node, store));
@@ -453,7 +453,7 @@ impl UncommittedTokens<'_> {
 
 impl Drop for UncommittedTokens<'_> {
     fn drop(&mut self) {
-        self.client.put_back(self.charges, &self.spent);
+        self.client.give_back(self.charges, &self.spent);
     }
 }
 

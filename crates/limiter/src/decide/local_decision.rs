@@ -60,7 +60,7 @@ impl StoreClient {
         };
         if leased < charges.len() {
             // The other limits need a call, and the tokens must not be lost here.
-            self.put_back(charges, &spent);
+            self.give_back(charges, &spent);
             return None;
         }
         Some(paid(&spent))
@@ -93,7 +93,7 @@ impl StoreClient {
                 continue;
             }
             let Some(spent) = self.node.leases.spend(charge, nodes, now_us, life_us) else {
-                self.put_back(charges, &all);
+                self.give_back(charges, &all);
                 // A call for this limit alone takes tokens ahead by itself.
                 if charges.len() > 1 {
                     self.fill(
@@ -112,10 +112,10 @@ impl StoreClient {
     }
 
     /// Undoes [`Self::spend`].
-    pub fn put_back(&self, charges: &[BucketCharge], spent: &SpentTokens) {
+    pub fn give_back(&self, charges: &[BucketCharge], spent: &SpentTokens) {
         for (charge, spent) in charges.iter().zip(spent) {
             if let Some(spent) = spent {
-                self.node.leases.put_back(charge, spent.source);
+                self.node.leases.give_back(charge, spent.source);
             }
         }
     }
@@ -171,5 +171,5 @@ fn denied_before(
             found.unwrap_or_default()
         })
         .collect();
-    denied.then(|| Decision::new(DecidedBy::DenialCache, false, now_us, levels).of_denials_only())
+    denied.then(|| Decision::new(DecidedBy::DenialCache, false, now_us, levels).with_denials_only())
 }

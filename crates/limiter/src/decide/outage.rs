@@ -105,7 +105,7 @@ impl Limiter {
     }
 
     /// Undoes [`Self::take_locally`].
-    pub(crate) fn put_back(&self, checks: &TokenChecks, taken_at_us: u64, share: Share) {
+    pub(crate) fn give_back(&self, checks: &TokenChecks, taken_at_us: u64, share: Share) {
         let now_us = clock::monotonic_micros();
         for (charge, _) in checks
             .iter()
@@ -137,7 +137,7 @@ impl Limiter {
         batcher: &Arc<Batcher>,
         deadline: Instant,
     ) -> Decision {
-        let parted = PartedChecks::of(&batcher.client.as_of_now(checks), batcher);
+        let parted = PartedChecks::new(&batcher.client.as_of_now(checks), batcher);
         let node = batcher.node();
         let share = node.share.get();
         let local = self.take_locally(&parted.local, share);
@@ -154,14 +154,14 @@ impl Limiter {
         if shared.granted {
             note_grant(&parted.local, &local.levels, share, node, None);
         } else {
-            self.put_back(&parted.local, local.taken_at_us, share);
+            self.give_back(&parted.local, local.taken_at_us, share);
         }
         parted.together(&local, shared)
     }
 }
 
 impl PartedChecks {
-    fn of(checks: &TokenChecks, batcher: &Arc<Batcher>) -> Self {
+    fn new(checks: &TokenChecks, batcher: &Arc<Batcher>) -> Self {
         let mut parted = Self {
             away: SmallVec::new(),
             local: TokenChecks::default(),
@@ -183,7 +183,7 @@ impl PartedChecks {
     /// The decision on a request that a local bucket denied: the store was not asked.
     fn denied_locally(&self, local: Decision) -> Decision {
         let levels = self.spread(&local.levels, &[]);
-        Decision { levels, ..local }.of_denials_only()
+        Decision { levels, ..local }.with_denials_only()
     }
 
     fn together(&self, local: &Decision, shared: Decision) -> Decision {

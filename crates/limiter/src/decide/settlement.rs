@@ -349,7 +349,7 @@ impl Settler {
 
 impl Reservation {
     /// The reservation of `charge`, which `source` has just granted.
-    pub fn of(charge: BucketCharge, on_outage: OnOutage, source: DecisionSource) -> Self {
+    pub fn new(charge: BucketCharge, on_outage: OnOutage, source: DecisionSource) -> Self {
         Self {
             charge,
             on_outage,
@@ -388,7 +388,7 @@ impl Settlement {
     /// taken before: no more may come back than was charged.
     fn adjustment(&self, client: &StoreClient) -> Adjustment {
         let quota = self.charge.quota;
-        let merged = MergedCharge::of(&self.charge);
+        let merged = MergedCharge::new(&self.charge);
         let share = &client.node.share;
         let mut change = self.change;
         match &mut change {

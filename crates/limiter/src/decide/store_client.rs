@@ -33,8 +33,8 @@ const LEASE_PARTS: u32 = 4;
 /// call is dropped, and what its requests were granted is owed.
 const MAX_LATE_CALLS: usize = 1_024;
 
-/// The estimate of a call's duration follows a rise at once, and a fall by one of so many parts
-/// with each call.
+/// The estimate of a call's duration follows a rise at once, and a fall by one of this many
+/// parts with each call.
 const ESTIMATE_DECAY: u64 = 8;
 
 /// A worker's access to the shared store.
@@ -134,7 +134,7 @@ impl StoreClient {
     }
 
     /// The time in which nearly every call ends now.
-    pub fn usual_duration(&self) -> Duration {
+    pub fn typical_duration(&self) -> Duration {
         Duration::from_micros(self.duration_us.load(Ordering::Relaxed))
     }
 
@@ -350,7 +350,7 @@ impl StoreClient {
         let held = self
             .node
             .share
-            .held_back_since(&MergedCharge::of(charge), source.sent_us);
+            .held_back_since(&MergedCharge::new(charge), source.sent_us);
         let charge_back = charge
             .quota
             .refund_holding_back(held, charge.quota.charge(tokens));
@@ -425,9 +425,9 @@ impl StoreClient {
         servers.all(|server| server == first).then_some(first)
     }
 
-    /// These servers decided.
+    /// Notes that `servers` decided.
     fn decided(&self, servers: impl Iterator<Item = ServerId>) {
-        // Which server has a key is computed only then.
+        // The server of a key is computed only then.
         if self.node.breaker.has_trouble() {
             servers.for_each(|server| self.node.breaker.succeeded(server));
         }

@@ -181,7 +181,7 @@ fn until_denied(decisions: impl Iterator<Item = Decision>) -> Vec<DelayedDecisio
     list
 }
 
-/// The decisions of a `call` of so many units: those that grant them, and a denial if there are
+/// The decisions of a `call` of `units` units: those that grant them, and a denial if there are
 /// fewer.
 async fn take(
     checks: TokenChecks,

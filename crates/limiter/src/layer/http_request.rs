@@ -39,7 +39,7 @@ where
             body_length: self.body().size_hint().exact(),
             client_ip,
             route: route(self),
-            ..Facts::of(self)
+            ..Facts::from_request(self)
         })
     }
 

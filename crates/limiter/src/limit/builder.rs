@@ -137,7 +137,7 @@ impl LimitBuilder {
         Self { on_missing, ..self }
     }
 
-    /// Counts so many tokens in each window of the period, one window after the other.
+    /// Counts the tokens of each window of the period, one window after the other.
     pub fn fixed_window(self) -> Self {
         Self {
             kind: AlgorithmKind::FixedWindow { zone: None },
@@ -145,7 +145,7 @@ impl LimitBuilder {
         }
     }
 
-    /// Counts so many tokens in any stretch of time as long as the period.
+    /// Counts the tokens of any stretch of time as long as the period.
     pub fn sliding_window(self) -> Self {
         Self {
             kind: AlgorithmKind::SlidingWindow,

@@ -34,7 +34,7 @@ impl Exemption {
     }
 
     /// Whether this request is exempt. An IPv4 address written as IPv6 counts as IPv4.
-    pub fn covers(&self, facts: &Facts<'_>) -> bool {
+    pub fn applies_to(&self, facts: &Facts<'_>) -> bool {
         if self.is_empty() {
             return false;
         }
@@ -71,9 +71,9 @@ mod tests {
             .header("x-internal", header)
             .body(())
             .unwrap();
-        exempt.covers(&Facts {
+        exempt.applies_to(&Facts {
             client_ip: ip.parse().ok(),
-            ..Facts::of(&request)
+            ..Facts::from_request(&request)
         })
     }
 

@@ -23,14 +23,14 @@ use crate::limit::fixed_response::FixedResponse;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum OnLimit {
-    /// It is refused with 429 and a problem.
+    /// The request is refused with 429 and a problem.
     #[default]
     Reject,
-    /// It is refused with this response.
+    /// The request is refused with this response.
     Answer(Arc<FixedResponse>),
-    /// It waits for its tokens, where the layer has a queue.
+    /// The request waits for its tokens, where the layer has a queue.
     Queue(Queueing),
-    /// It passes, to a cheaper upstream or response.
+    /// The request passes, to a cheaper upstream or response.
     Degrade(Degrade),
 }
 

@@ -14,7 +14,7 @@ use crate::algorithm::share::fnv1a;
 /// use tollgate_limiter::client_ip;
 ///
 /// let limit = Limit::per_second("per-client", 10).key(client_ip()).build()?.limit;
-/// let quarter = Rollout::of_hundredths(2_500).unwrap_or(Rollout::NONE);
+/// let quarter = Rollout::from_hundredths(2_500).unwrap_or(Rollout::NONE);
 /// let limit = Limit { rollout: quarter, ..(*limit).clone() };
 /// # Ok::<(), tollgate_limiter::LimitError>(())
 /// ```
@@ -30,7 +30,7 @@ impl Rollout {
     pub const NONE: Self = Self(0);
 
     /// A share of `hundredths` of a percent. `None`: over 10 000, which is all.
-    pub fn of_hundredths(hundredths: u16) -> Option<Self> {
+    pub fn from_hundredths(hundredths: u16) -> Option<Self> {
         (hundredths <= WHOLE).then_some(Self(hundredths))
     }
 
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     fn taken(hundredths: u16) -> Vec<String> {
-        let share = Rollout::of_hundredths(hundredths).unwrap();
+        let share = Rollout::from_hundredths(hundredths).unwrap();
         let keys = (0..10_000).map(|n| format!("per-client:10.0.{}.{}", n / 250, n % 250));
         keys.filter(|key| share.takes(key.as_bytes())).collect()
     }
@@ -86,7 +86,7 @@ mod tests {
             );
         }
         assert_eq!((taken(0).len(), taken(10_000).len()), (0, 10_000));
-        assert_eq!(Rollout::of_hundredths(10_001), None);
+        assert_eq!(Rollout::from_hundredths(10_001), None);
     }
 
     #[test]

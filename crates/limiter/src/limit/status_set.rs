@@ -118,9 +118,12 @@ mod tests {
         let set =
             StatusSet::new(["401", "403", "5xx"].map(|text| StatusRange::parse(text).unwrap()))
                 .unwrap();
-        let has = |code| set.contains(StatusCode::from_u16(code).unwrap());
-        assert_eq!([401, 403, 500, 599].map(has), [true; 4]);
-        assert_eq!([200, 400, 402, 499, 600].map(has), [false; 5]);
+        for code in [401, 403, 500, 599] {
+            assert!(set.contains(StatusCode::from_u16(code).unwrap()), "{code}");
+        }
+        for code in [200, 400, 402, 499, 600] {
+            assert!(!set.contains(StatusCode::from_u16(code).unwrap()), "{code}");
+        }
         assert_eq!(set.to_string(), "401, 403, 5xx");
         assert_eq!(
             StatusSet::new([(400..=403).into()]).unwrap().to_string(),

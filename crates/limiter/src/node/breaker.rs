@@ -251,8 +251,8 @@ mod tests {
     #[test]
     fn a_circuit_opens_after_failures_in_a_row_and_no_other_with_it() {
         let breaker = Breaker::new();
-        let one = ServerId::of("one");
-        let two = ServerId::of("two");
+        let one = ServerId::from_name("one");
+        let two = ServerId::from_name("two");
         fail(&breaker, one, TOLERATED_FAILURES - 1);
         breaker.succeeded(one);
         fail(&breaker, one, TOLERATED_FAILURES - 1);
@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn only_the_prober_closes_a_circuit() {
         let breaker = Breaker::new();
-        let one = ServerId::of("one");
+        let one = ServerId::from_name("one");
         breaker.trip(one, &StoreError::Io, String::new);
         breaker.succeeded(one);
         assert!(breaker.is_open_for(one));

@@ -239,7 +239,7 @@ impl Debt {
         self.flow(now_us);
         let (quota, charge, since_us) = match self {
             Self::Bucket(debt) => (debt.shape().into(), debt.owed(), debt.since_us()),
-            Self::Window { quota, entries } => (quota, entries.used(), now_us),
+            Self::Window { quota, entries } => (quota, entries.tokens_out(), now_us),
         };
         (charge > 0).then_some(Adjustment {
             key,

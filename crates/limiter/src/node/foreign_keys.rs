@@ -69,7 +69,7 @@ impl ForeignKeys {
     /// Forgets the keys whose time is over.
     pub fn sweep(&self, now_us: u64) {
         if self.count.load(Ordering::Acquire) > 0 {
-            // Those that come meanwhile are counted twice, never missed.
+            // Keys that come meanwhile are counted twice, never missed.
             self.count.store(0, Ordering::Release);
             self.table.retain(|until_us| *until_us > now_us);
             self.count.fetch_add(self.table.len(), Ordering::AcqRel);

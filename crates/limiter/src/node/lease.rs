@@ -106,7 +106,7 @@ impl Leases {
     }
 
     /// Puts back tokens that another limit's denial made useless.
-    pub fn put_back(&self, charge: &BucketCharge, source: LeaseSource) {
+    pub fn give_back(&self, charge: &BucketCharge, source: LeaseSource) {
         self.table.with(&charge.key, |lease| {
             if let Some(lease) =
                 lease.filter(|lease| Some(lease.shape) == charge.quota.token_bucket())

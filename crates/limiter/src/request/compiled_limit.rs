@@ -24,7 +24,7 @@ pub(crate) struct CompiledLimit {
     pub limit: Arc<Limit>,
     counting: CompiledAlgorithm,
     /// The charge of nearly every request: a usual one of a client without a plan.
-    usual: Charge,
+    typical: Charge,
     /// The cost that the route sets, whatever the client.
     own_cost: Option<Cost>,
     largest: LargestCost,
@@ -37,7 +37,7 @@ pub(crate) struct CompiledLimit {
 pub(crate) struct Charge {
     pub counting: CompiledAlgorithm,
     pub cost: NonZeroU64,
-    /// How clients are told of it.
+    /// The unit that clients are shown.
     pub scale: QuotaScale,
     pub largest_cost: u64,
     /// Set when the cost is settled after the response.
@@ -118,7 +118,7 @@ impl LargestCost {
 
     /// The largest cost under a bucket of `burst` tokens, where a request takes `default_cost`
     /// unless its route sets a cost.
-    fn of(self, default_cost: &Cost, burst: NonZeroU64) -> u64 {
+    fn tokens(self, default_cost: &Cost, burst: NonZeroU64) -> u64 {
         let largest = if self.leaves_default {
             self.stated.max(default_cost.largest().get())
         } else {
@@ -130,12 +130,12 @@ impl LargestCost {
 
 impl CompiledLimit {
     /// Compiles a limit as one route uses it: `costs` are over all uses.
-    pub fn of_use(
+    pub fn for_use(
         limit_use: &LimitUse,
         costs: &LargestCosts,
         plans: &PlanCaches,
     ) -> Result<Self, QuotaError> {
-        Self::of(
+        Self::new(
             &limit_use.limit,
             limit_use.cost.clone(),
             costs.with(limit_use),
@@ -143,14 +143,14 @@ impl CompiledLimit {
         )
     }
 
-    fn of(
+    fn new(
         limit: &Arc<Limit>,
         own_cost: Option<Cost>,
         largest: LargestCost,
         plans: &PlanCaches,
     ) -> Result<Self, QuotaError> {
         let plans = match limit.plans.as_ref().map(|plans| &plans.source) {
-            Some(PlanSource::Hash(hash)) => Some(plans.of(&hash.name, limit.algorithm.kind())),
+            Some(PlanSource::Hash(hash)) => Some(plans.cache(&hash.name, limit.algorithm.kind())),
             Some(PlanSource::Table(_) | PlanSource::Assigned(_)) | None => None,
         };
         let counting = limit.algorithm.compile()?;
@@ -158,11 +158,11 @@ impl CompiledLimit {
         // A cost that depends on the request is read off each; the rest is the same for all.
         let cost = NonZeroU64::MIN;
         let unit = QuotaUnit::Requests;
-        let usual = Charge {
+        let typical = Charge {
             counting,
             cost,
             scale: QuotaScale {
-                usual_cost: cost,
+                typical_cost: cost,
                 unit,
             },
             largest_cost: 1,
@@ -171,24 +171,24 @@ impl CompiledLimit {
         let compiled = Self {
             limit,
             counting,
-            usual,
+            typical,
             own_cost,
             largest,
             plans,
         };
         Ok(Self {
-            usual: compiled.charge_by(None, Cost::usual),
+            typical: compiled.charge_by(None, Cost::typical),
             ..compiled
         })
     }
 
     /// Compiles a limit for a look at its buckets, whatever the use: `costs` are over all uses.
-    pub fn of_any_use(
+    pub fn for_any_use(
         limit: &Arc<Limit>,
         costs: &LargestCosts,
         plans: &PlanCaches,
     ) -> Result<Self, QuotaError> {
-        Self::of(limit, None, costs.of_limit(&limit.name), plans)
+        Self::new(limit, None, costs.of_limit(&limit.name), plans)
     }
 
     /// The request's plan as far as it is known, and the query that has to be made for it.
@@ -240,7 +240,7 @@ impl CompiledLimit {
     }
 
     /// The counting for clients without a plan, and how they are told of it.
-    pub fn usual(&self) -> (CompiledAlgorithm, QuotaScale) {
+    pub fn typical(&self) -> (CompiledAlgorithm, QuotaScale) {
         (self.counting, scale(self.cost(), self.counting))
     }
 
@@ -261,8 +261,8 @@ impl CompiledLimit {
     pub fn charge(&self, plan: Option<&Plan>, facts: &Facts<'_>) -> Charge {
         match (plan, self.cost()) {
             // The cost is the same for each request.
-            (None, Cost::Fixed(_) | Cost::Response(_)) => self.usual.clone(),
-            _ => self.charge_by(plan, |cost, burst| cost.of(facts, burst)),
+            (None, Cost::Fixed(_) | Cost::Response(_)) => self.typical.clone(),
+            _ => self.charge_by(plan, |cost, burst| cost.tokens(facts, burst)),
         }
     }
 
@@ -293,7 +293,7 @@ impl CompiledLimit {
         } else {
             Cost::UNBOUNDED
         };
-        let largest_cost = self.largest.of(default_cost, burst);
+        let largest_cost = self.largest.tokens(default_cost, burst);
         // Permits come back by themselves, when the response has ended.
         let later = cost
             .later()
@@ -301,7 +301,7 @@ impl CompiledLimit {
             .cloned();
         let scale = scale(cost, counting);
         let scale = QuotaScale {
-            usual_cost: scale.usual_cost.min(most),
+            typical_cost: scale.typical_cost.min(most),
             ..scale
         };
         let cost = read(cost, burst).min(most);
@@ -322,7 +322,7 @@ impl CompiledLimit {
 
     /// The cost that a request states, whatever its plan: see [`Self::late_charge`].
     pub fn stated_cost(&self, facts: &Facts<'_>) -> NonZeroU64 {
-        self.cost().of(facts, Cost::UNBOUNDED)
+        self.cost().tokens(facts, Cost::UNBOUNDED)
     }
 }
 
@@ -330,11 +330,11 @@ impl CompiledLimit {
 /// whatever they take.
 fn scale(cost: &Cost, counting: CompiledAlgorithm) -> QuotaScale {
     let unit = match counting {
-        CompiledAlgorithm::Tokens(_) => QuotaUnit::of(cost),
+        CompiledAlgorithm::Tokens(_) => QuotaUnit::for_cost(cost),
         CompiledAlgorithm::Permits(_) => QuotaUnit::Requests,
     };
     QuotaScale {
-        usual_cost: cost.usual(burst(counting)),
+        typical_cost: cost.typical(burst(counting)),
         unit,
     }
 }

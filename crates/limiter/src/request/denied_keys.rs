@@ -26,19 +26,19 @@ pub struct DenialWatch(Mutex<HashMap<Arc<str>, Arc<DeniedKeys>>>);
 /// The denied keys of one limit.
 #[derive(Debug, Default)]
 pub struct DeniedKeys {
-    /// Of the window that has begun last.
+    /// Counts of the window that has begun last.
     current: Mutex<HeavyHitters>,
-    /// The last one first.
+    /// Counts of earlier windows, the last one first.
     past: Mutex<VecDeque<Vec<HeavyHitter>>>,
 }
 
 impl DenialWatch {
-    /// Those of the limit called `name`.
-    pub fn of(&self, name: &Arc<str>) -> Arc<DeniedKeys> {
+    /// The denied keys of the limit called `name`.
+    pub fn limit(&self, name: &Arc<str>) -> Arc<DeniedKeys> {
         self.0.lock().entry(name.clone()).or_default().clone()
     }
 
-    /// Those of the limit called `name`, if a limit has been called so.
+    /// The denied keys of the limit called `name`, if a limit has been called so.
     pub fn find(&self, name: &str) -> Option<Arc<DeniedKeys>> {
         self.0.lock().get(name).cloned()
     }
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn windows_are_added_up_until_they_are_old() {
         let watch = DenialWatch::default();
-        let keys = watch.of(&"per-client".into());
+        let keys = watch.limit(&"per-client".into());
         keys.count(&Key::from("a"));
         watch.turn();
         (0..2).for_each(|_| keys.count(&Key::from("b")));
@@ -142,9 +142,9 @@ mod tests {
     fn a_limit_keeps_its_keys_over_a_reload_and_is_forgotten_once_it_is_gone() {
         let watch = DenialWatch::default();
         let name = Arc::from("per-client");
-        let keys = watch.of(&name);
+        let keys = watch.limit(&name);
         keys.count(&Key::from("a"));
-        assert_eq!(top(&watch.of(&name)).len(), 1);
+        assert_eq!(top(&watch.limit(&name)).len(), 1);
         drop(keys);
         (0..PAST).for_each(|_| watch.turn());
         assert!(watch.find("per-client").is_some());

@@ -50,7 +50,7 @@ impl HeavyHitters {
             None => self.displace(tag, key),
         };
         self.hitters[at].count += 1;
-        // Its new place is that of the first with a lower count, which has the same count as all in
+        // The new place is that of the first with a lower count, which has the same count as all in
         // between.
         let count = self.hitters[at].count;
         let place = self.hitters[..at].partition_point(|before| before.count >= count);

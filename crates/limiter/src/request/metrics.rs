@@ -56,7 +56,11 @@ const VERDICTS: [(CountedAs, &str); 6] = [
 
 impl LimitMetricsCache {
     /// The counters of `limit`. An outcome that `may_count` rejects is never exported.
-    pub fn of(&self, limit: &Arc<str>, may_count: impl Fn(CountedAs) -> bool) -> Arc<LimitMetrics> {
+    pub fn limit(
+        &self,
+        limit: &Arc<str>,
+        may_count: impl Fn(CountedAs) -> bool,
+    ) -> Arc<LimitMetrics> {
         let counts = VERDICTS.map(|(counted, _)| may_count(counted));
         let mut cached = self.0.lock();
         if let Some(metrics) = cached.get(&(limit.clone(), counts)).and_then(Weak::upgrade) {
@@ -66,14 +70,14 @@ impl LimitMetricsCache {
             // Before it grows, those of limits that are gone make room.
             cached.retain(|_, metrics| metrics.strong_count() > 0);
         }
-        let metrics = Arc::new(LimitMetrics::of(limit, counts));
+        let metrics = Arc::new(LimitMetrics::new(limit, counts));
         cached.insert((limit.clone(), counts), Arc::downgrade(&metrics));
         metrics
     }
 }
 
 impl LimitMetrics {
-    fn of(limit: &Arc<str>, counts: [bool; VERDICTS.len()]) -> Self {
+    fn new(limit: &Arc<str>, counts: [bool; VERDICTS.len()]) -> Self {
         let mut counts = counts.into_iter();
         let rows = VERDICTS.map(|(_, verdict)| {
             let counted = counts.next().unwrap_or(false);
@@ -141,7 +145,7 @@ pub struct SettlementMetrics {
 
 impl SettlementMetrics {
     /// The counters of a limit whose costs may be settled later.
-    pub fn of(limit: &Arc<str>) -> Self {
+    pub fn new(limit: &Arc<str>) -> Self {
         Self {
             counters: OUTCOMES.map(|(_, outcome)| {
             let limit = limit.to_string();
@@ -185,21 +189,21 @@ mod tests {
     #[test]
     fn a_limit_has_the_same_counters_wherever_it_is_used_and_they_go_with_it() {
         let cache = LimitMetricsCache::default();
-        let kept = cache.of(&"kept".into(), |_| true);
-        assert!(Arc::ptr_eq(&kept, &cache.of(&"kept".into(), |_| true)));
-        let fewer = cache.of(&"kept".into(), |counted| counted == CountedAs::Denied);
+        let kept = cache.limit(&"kept".into(), |_| true);
+        assert!(Arc::ptr_eq(&kept, &cache.limit(&"kept".into(), |_| true)));
+        let fewer = cache.limit(&"kept".into(), |counted| counted == CountedAs::Denied);
         assert!(
             !Arc::ptr_eq(&kept, &fewer),
             "what may be counted has changed"
         );
         for number in 0..10_000 {
-            drop(cache.of(&format!("gone{number}").into(), |_| true));
+            drop(cache.limit(&format!("gone{number}").into(), |_| true));
         }
         assert!(
             cache.0.lock().len() < 100,
             "{} are kept",
             cache.0.lock().len()
         );
-        assert!(Arc::ptr_eq(&kept, &cache.of(&"kept".into(), |_| true)));
+        assert!(Arc::ptr_eq(&kept, &cache.limit(&"kept".into(), |_| true)));
     }
 }

@@ -80,7 +80,7 @@ impl PlanLookup {
 impl NewCheck {
     /// The check of a request with this key at this charge, how its client is told of it, and its
     /// later settlement.
-    pub fn of(rule: &Rule, key: Key, charge: Charge) -> (Self, QuotaScale, Option<LaterCost>) {
+    pub fn new(rule: &Rule, key: Key, charge: Charge) -> (Self, QuotaScale, Option<LaterCost>) {
         let Charge {
             counting,
             cost,
@@ -137,7 +137,7 @@ impl PendingRequest {
     pub(crate) fn add(&mut self, index: usize, rule: &Rule, key: Key, facts: &Facts<'_>) {
         let (plan, query) = rule.compiled.plan(facts);
         let charge = rule.compiled.charge(plan.as_deref(), facts);
-        let (check, scale, later) = NewCheck::of(rule, key, charge);
+        let (check, scale, later) = NewCheck::new(rule, key, charge);
         let acts = rule.limit().rollout.takes(check.key().as_bytes());
         if let Some(mut query) = query {
             query.urgent &= acts;

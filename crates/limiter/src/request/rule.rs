@@ -61,18 +61,18 @@ impl Rule {
     ) -> Result<Self, QuotaError> {
         let limit = &limit_use.limit;
         let queue =
-            matches!(limit.on_limit, OnLimit::Queue(_)).then(|| states.queues.of(&limit.name));
+            matches!(limit.on_limit, OnLimit::Queue(_)).then(|| states.queues.queue(&limit.name));
         Ok(Self {
             metrics: states
                 .metrics
-                .of(&limit.name, |counted| may_count(limit, counted)),
+                .limit(&limit.name, |counted| may_count(limit, counted)),
             settlements: may_settle(limit_use)
-                .then(|| Arc::new(SettlementMetrics::of(&limit.name))),
-            compiled: CompiledLimit::of_use(limit_use, costs, &states.plans)?,
+                .then(|| Arc::new(SettlementMetrics::new(&limit.name))),
+            compiled: CompiledLimit::for_use(limit_use, costs, &states.plans)?,
             denied_keys: states
                 .denials
                 .as_ref()
-                .map(|denials| denials.of(&limit.name)),
+                .map(|denials| denials.limit(&limit.name)),
             queue,
         })
     }
@@ -108,7 +108,7 @@ impl Rule {
 
     /// The policy for clients without a plan.
     pub fn policy(&self) -> PolicyItem<'_> {
-        let (counting, scale) = self.compiled.usual();
+        let (counting, scale) = self.compiled.typical();
         self.policy_of(counting, scale)
     }
 
@@ -180,15 +180,15 @@ pub(crate) fn standing(
         };
     };
     // A request that passed tells the wait for another of its own cost, where it tells one.
-    let usual_cost = scale.usual_cost.get();
-    let tells_wait =
-        level.retry_after_us > 0 && passed.is_none_or(|cost| remaining == 0 && cost >= usual_cost);
+    let typical_cost = scale.typical_cost.get();
+    let tells_wait = level.retry_after_us > 0
+        && passed.is_none_or(|cost| remaining == 0 && cost >= typical_cost);
     let wait_us = match remaining {
         _ if tells_wait => level.retry_after_us,
         // Granted, with nothing left: the next request passes once its cost is back.
         0 => level
             .reset_after_us
-            .saturating_sub(tokens.spare_us(usual_cost)),
+            .saturating_sub(tokens.spare_us(typical_cost)),
         _ => level.reset_after_us,
     };
     // An old level may be wrong: the bucket may have tokens again, or have given them to a lease.

@@ -117,7 +117,7 @@ impl RuleSet {
         self.rules.is_empty()
     }
 
-    /// Whether a denied request may still wait or be degraded: then [`Self::next`] tells.
+    /// Whether a denied request may still wait or be degraded, as [`Self::next`] decides.
     pub(crate) fn is_lenient(&self) -> bool {
         self.lenient
     }
@@ -130,7 +130,7 @@ impl RuleSet {
     /// When the request lacks what a limit counts by, and is refused for that.
     pub fn ask(&self, facts: &Facts<'_>, pending: &mut PendingRequest) -> Result<(), Denial> {
         for (index, rule) in self.rules.iter().enumerate() {
-            if rule.limit().exemption.covers(facts) {
+            if rule.limit().exemption.applies_to(facts) {
                 rule.metrics.count(CountedAs::Exempt, DecidedBy::Local);
                 continue;
             }
@@ -177,7 +177,7 @@ impl RuleSet {
             let plan = query.cache.plan(&query.field);
             let rule = &self.rules[index];
             let charge = rule.compiled.late_charge(plan.as_ref(), stated_cost);
-            let (check, scale, later) = NewCheck::of(rule, key, charge);
+            let (check, scale, later) = NewCheck::new(rule, key, charge);
             pending.replace(at, check);
             if let Some(owner) = pending.owners.get_mut(at) {
                 (owner.scale, owner.planned, owner.later) = (scale, plan.is_some(), later);
@@ -191,7 +191,7 @@ impl RuleSet {
         let limits: Vec<AppliedLimit> = self
             .rules
             .iter()
-            .map(|rule| AppliedLimit::of(&rule.compiled, facts))
+            .map(|rule| AppliedLimit::new(&rule.compiled, facts))
             .collect();
         let shown = self
             .rules
@@ -211,22 +211,22 @@ impl RuleSet {
         if decision.granted || !self.lenient {
             return Next::Judge;
         }
-        if self
-            .denying(pending, decision)
-            .any(|(_, rule, _)| !rule.is_lenient())
-        {
-            return Next::Judge;
+        let mut longest_us = 0;
+        let mut next = Next::Judge;
+        for (at, rule, level) in self.denying(pending, decision) {
+            if !rule.is_lenient() {
+                return Next::Judge;
+            }
+            if rule.queue.is_some() && level.retry_after_us >= longest_us {
+                longest_us = level.retry_after_us;
+                next = Next::Wait(at);
+            }
         }
-        let slowest = self
-            .denying(pending, decision)
-            .filter(|(_, rule, _)| rule.queue.is_some());
-        let slowest = slowest
-            .max_by_key(|(.., level)| level.retry_after_us)
-            .map(|(at, ..)| at);
         if self.drop_degrading(pending, decision) {
-            return Next::AskAgain;
+            Next::AskAgain
+        } else {
+            next
         }
-        slowest.map_or(Next::Judge, Next::Wait)
     }
 
     /// Takes out the denying limits that degrade. `true`: there was one.
@@ -310,22 +310,19 @@ impl RuleSet {
     pub fn judge(&self, pending: &mut PendingRequest, decision: &mut Decision) -> Judgement {
         self.count(pending, decision);
         let denied = (!decision.granted).then(|| self.denial(pending, decision));
-        let first = pending
-            .degraded
-            .first()
-            .map(|degraded| &self.rules[degraded.owner.rule]);
-        let degraded = first
-            .filter(|_| decision.granted)
-            .and_then(|rule| Some((rule, rule.degrades()?)));
         let mut fields = self.fields(pending, decision);
-        if let Some((rule, _)) = degraded
-            && !rule.limit().hidden
+        let mut degraded = None;
+        if decision.granted
+            && let Some(first) = pending.degraded.first()
         {
-            fields.mark_degraded(rule.name());
+            let rule = &self.rules[first.owner.rule];
+            degraded = rule.degrades().cloned();
+            if degraded.is_some() && !rule.limit().hidden {
+                fields.mark_degraded(rule.name());
+            }
         }
-        let degraded = degraded.map(|(_, degrade)| degrade.clone());
         let reserved = if decision.granted {
-            Reserved::of(pending, decision)
+            Reserved::take(pending, decision)
         } else {
             Reserved::default()
         };
@@ -420,32 +417,26 @@ impl RuleSet {
     }
 
     fn denial(&self, pending: &PendingRequest, decision: &Decision) -> Denial {
-        let retry_after_us = self
-            .denying(pending, decision)
-            .map(|(.., level)| level.retry_after_us)
-            .max()
-            .unwrap_or_default();
+        let mut retry_after_us = 0;
+        for (.., level) in self.denying(pending, decision) {
+            retry_after_us = retry_after_us.max(level.retry_after_us);
+        }
         let retry_after_secs = seconds_up(retry_after_us).max(1);
-        match self
-            .denying(pending, decision)
-            .next()
-            .map(|(_, rule, _)| (rule.name(), &rule.limit().on_limit))
+        if let Some((_, rule, _)) = self.denying(pending, decision).next()
+            && let OnLimit::Answer(answer) = &rule.limit().on_limit
         {
-            Some((name, OnLimit::Answer(answer))) => Denial::FixedAnswer {
-                limit: name.clone(),
+            return Denial::FixedAnswer {
+                limit: rule.name().clone(),
                 answer: answer.clone(),
                 retry_after_secs,
-            },
-            _ => {
-                let violated = self
-                    .denying(pending, decision)
-                    .map(|(_, rule, _)| (rule.name(), rule.limit().hidden))
-                    .collect();
-                Denial::QuotaExceeded {
-                    violated,
-                    retry_after_secs,
-                }
-            }
+            };
+        }
+        Denial::QuotaExceeded {
+            violated: self
+                .denying(pending, decision)
+                .map(|(_, rule, _)| (rule.name(), rule.limit().hidden))
+                .collect(),
+            retry_after_secs,
         }
     }
 }
@@ -455,7 +446,7 @@ fn level(decision: &Decision, owner: &Owner) -> Level {
 }
 
 impl Reserved {
-    fn of(pending: &mut PendingRequest, decision: &mut Decision) -> Self {
+    fn take(pending: &mut PendingRequest, decision: &mut Decision) -> Self {
         let mut list = Vec::new();
         for owner in &mut pending.owners {
             let CheckIndex::Tokens(at) = owner.check else {
@@ -466,7 +457,7 @@ impl Reserved {
             {
                 list.push((
                     later,
-                    Reservation::of(charge.clone(), policy.on_outage, decision.source(at)),
+                    Reservation::new(charge.clone(), policy.on_outage, decision.source(at)),
                 ));
             }
         }

@@ -92,13 +92,13 @@ impl Shadow {
         }
     }
 
-    /// Its reservation, if it was granted.
+    /// The reservation, if it was granted.
     fn reserved(&self, decision: &Decision) -> Option<(LaterCost, Reservation)> {
         let later = self.later.clone().filter(|_| decision.granted)?;
         let (charge, policy) = self.checks.tokens.iter().next()?;
         Some((
             later,
-            Reservation::of(charge.clone(), policy.on_outage, decision.source(0)),
+            Reservation::new(charge.clone(), policy.on_outage, decision.source(0)),
         ))
     }
 

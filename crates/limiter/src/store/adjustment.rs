@@ -35,7 +35,7 @@ pub type AdjustmentResult = Result<AdjustmentOutcome, StoreError>;
 /// The store's answer for an adjustment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdjustmentOutcome {
-    /// It was made, now or when the batch was sent before.
+    /// The adjustment was made, now or when the batch was sent before.
     Applied,
     /// The key holds a value that is not Tollgate's. It stays as it is.
     Foreign,
@@ -63,7 +63,7 @@ pub struct BatchId {
 pub struct AdjustmentBatch {
     /// `None`: it is sent once, whatever becomes of it.
     pub id: Option<BatchId>,
-    /// Those that are still to be made.
+    /// Adjustments that are still to be made.
     adjustments: Vec<PlacedAdjustment>,
 }
 

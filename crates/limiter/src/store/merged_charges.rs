@@ -25,7 +25,7 @@ pub(crate) struct MergedCharge<'a> {
 
 impl<'a> MergedCharge<'a> {
     /// A charge that stands alone.
-    pub fn of(charge: &'a BucketCharge) -> Self {
+    pub fn new(charge: &'a BucketCharge) -> Self {
         let BucketCharge {
             ref key,
             quota,
@@ -43,7 +43,7 @@ impl<'a> MergedCharge<'a> {
 
 impl<'a> MergedCharges<'a> {
     /// The charges of a request.
-    pub fn of(charges: &'a [BucketCharge]) -> Self {
+    pub fn new(charges: &'a [BucketCharge]) -> Self {
         let mut merged = Self {
             list: SmallVec::new(),
             places: SmallVec::new(),
@@ -62,7 +62,7 @@ impl<'a> MergedCharges<'a> {
             known.cost = known.cost.saturating_add(charge.cost);
             return place;
         }
-        self.list.push(MergedCharge::of(charge));
+        self.list.push(MergedCharge::new(charge));
         self.list.len() - 1
     }
 

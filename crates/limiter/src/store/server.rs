@@ -20,7 +20,7 @@ impl ServerId {
     pub const ONLY: Self = Self(0);
 
     /// The server of this name, one of several.
-    pub fn of(name: &str) -> Self {
+    pub fn from_name(name: &str) -> Self {
         Self(fnv1a(name.as_bytes()).max(1))
     }
 }

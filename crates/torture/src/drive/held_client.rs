@@ -145,7 +145,9 @@ impl RouteLimits {
     async fn ask(&self, key: u32, sent_us: u64, expected: u64) -> Option<Permit> {
         let mut request = Request::new(());
         request.extensions_mut().insert(key);
-        let admission = self.rules.admit(&self.limiter, &Facts::of(&request));
+        let admission = self
+            .rules
+            .admit(&self.limiter, &Facts::from_request(&request));
         let judgement = match admission {
             Ok(Admission::Judged(judgement)) => Some(judgement),
             Ok(Admission::Waiting(judging)) => Some(judging.await),

@@ -85,7 +85,7 @@ pub fn run_targets(
     let observed = drive(plan, targets, report, &mut |_| Ok(()))?;
     let terms = RunTerms {
         scenario: name,
-        ..RunTerms::of(&Case::only(Scenario::Steady, plan))
+        ..RunTerms::new(&Case::only(Scenario::Steady, plan))
     };
     Ok(RunReport::new(&terms, &observed))
 }

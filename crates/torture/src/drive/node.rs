@@ -100,7 +100,7 @@ fn limiter(parts: &NodeParts) -> Result<(Limiter, Option<Arc<dyn Store>>), Error
         Backing::Custom(make) => make(parts.index),
     };
     Ok((
-        Limiter::of_node(parts.node.clone(), store.clone()),
+        Limiter::for_node(parts.node.clone(), store.clone()),
         Some(store),
     ))
 }

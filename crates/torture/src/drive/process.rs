@@ -93,7 +93,7 @@ pub fn run_processes(
     Ok(RunReport::new(
         &RunTerms {
             scenario: name,
-            ..RunTerms::of(case)
+            ..RunTerms::new(case)
         },
         &observed,
     ))
@@ -212,7 +212,7 @@ impl GatewayProcess {
 
     fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // It may have ended by itself.
+            // The process may have ended by itself.
             let _ = child.kill();
             let _ = child.wait();
         }

@@ -90,7 +90,7 @@ impl<'a> FaultyFleet<'a> {
             next_us: 0,
             crashed: Vec::new(),
             calls: (0, 0),
-            interrupting: Interruption::of(scenario, plan, backing).map(Interrupting::new),
+            interrupting: Interruption::new(scenario, plan, backing).map(Interrupting::new),
             paused: None,
             reloads: 0,
             reloaded: 0,

@@ -32,7 +32,7 @@ pub struct Interruption {
     first_us: u64,
     every_us: u64,
     for_us: u64,
-    /// The first so many nodes meet it.
+    /// The number of nodes that meet it, the first ones.
     nodes: u32,
     conceded: Conceded,
     /// From an interruption's end on until what it concedes is repaid.
@@ -60,7 +60,7 @@ pub struct Interrupting {
 
 impl Interruption {
     /// The interruptions of `scenario`, if it has any.
-    pub fn of(scenario: Scenario, plan: &RunPlan, backing: &Backing) -> Option<Self> {
+    pub fn new(scenario: Scenario, plan: &RunPlan, backing: &Backing) -> Option<Self> {
         let all = plan.nodes.get();
         let burst = plan.burst();
         let timeout = if let Backing::Redis(spec) = backing {
@@ -177,7 +177,7 @@ impl Interrupting {
         (Duration::from_micros(self.interruption.for_us), self.count)
     }
 
-    /// The nodes that meet the faults: the first so many.
+    /// The number of nodes that meet the faults, the first ones.
     pub fn nodes(&self) -> u32 {
         self.interruption.nodes
     }
@@ -214,7 +214,7 @@ impl Interrupting {
     }
 }
 
-/// Twice the time in which so many tokens flow in: no other request is admitted meanwhile.
+/// Twice the time in which `tokens` flow in: no other request is admitted meanwhile.
 fn repayment_us(plan: &RunPlan, tokens: u64) -> u64 {
     let flow_us = u128::from(tokens) * plan.limit.period() / plan.limit.tokens().max(1);
     u64::try_from(2 * flow_us).map_or(LONGEST_REPAYMENT_US, |us| us.min(LONGEST_REPAYMENT_US))

@@ -114,7 +114,7 @@ async fn relay(client: TcpStream, server: String, fault: watch::Receiver<Fault>,
         server.set_nodelay(true)?;
         let (from_client, to_client) = client.into_split();
         let (from_server, to_server) = server.into_split();
-        let there = one_way(from_client, to_server, Delays::of(fault.clone(), rng));
+        let there = one_way(from_client, to_server, Delays::new(fault.clone(), rng));
         let back = one_way(from_server, to_client, Delays::none(fault));
         tokio::try_join!(there, back).map(|_| ())
     };
@@ -132,7 +132,7 @@ struct Delays {
 }
 
 impl Delays {
-    fn of(fault: watch::Receiver<Fault>, rng: Rng) -> Self {
+    fn new(fault: watch::Receiver<Fault>, rng: Rng) -> Self {
         Self {
             fault,
             rng: Some(rng),

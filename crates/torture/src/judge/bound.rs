@@ -22,7 +22,7 @@ pub enum AdmissionBound {
     },
     /// Every stretch that is shorter than the width admits at most the quota.
     SlidingWindow { quota: u64, width_us: u64 },
-    /// At no moment more than so many are in flight.
+    /// At no moment more than `most` are in flight.
     InFlight { most: u64 },
 }
 

@@ -84,14 +84,14 @@ pub fn judge(
         ..TraceJudgement::default()
     };
     let mut worst = 0;
-    for of_one_key in sorted.chunk_by(|a, b| a.key == b.key) {
-        let Some(found) = worst_window(of_one_key, limit, concessions) else {
+    for for_one_key in sorted.chunk_by(|a, b| a.key == b.key) {
+        let Some(found) = worst_window(for_one_key, limit, concessions) else {
             continue;
         };
         if found.excess > worst {
             worst = found.excess;
             judgement.over = tokens(found.excess.unsigned_abs().div_ceil(limit.period()));
-            judgement.worst = Some(found.window(of_one_key, limit, concessions));
+            judgement.worst = Some(found.window(for_one_key, limit, concessions));
         }
     }
     judgement

@@ -1,7 +1,7 @@
 //! The clock of the store, as the driver of a run knows it.
 //!
 //! Guarantees that the store's time of an event is within what it says: it knows no more than
-//! questions and answers told.
+//! questions and answers show.
 
 /// The store's clock, by the clock of the run: how far it is ahead at least and at most, in
 /// microseconds.
@@ -20,7 +20,7 @@ impl ServerClock {
         }
     }
 
-    /// The clock that was told twice, however it was set or slewed between.
+    /// The clock that was read twice, however it was set or slewed between.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self {

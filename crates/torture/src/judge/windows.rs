@@ -52,19 +52,19 @@ pub fn judge_sliding(
     let mut sorted = admissions.to_vec();
     sorted.sort_unstable_by_key(|one| (one.key, one.sent_us));
     let mut judgement = begun(admissions);
-    for of_one_key in sorted.chunk_by(|a, b| a.key == b.key) {
-        let mut by_answer: Vec<usize> = (0..of_one_key.len()).collect();
-        by_answer.sort_unstable_by_key(|index| of_one_key[*index].answered_us);
-        let mut counted = vec![false; of_one_key.len()];
+    for for_one_key in sorted.chunk_by(|a, b| a.key == b.key) {
+        let mut by_answer: Vec<usize> = (0..for_one_key.len()).collect();
+        by_answer.sort_unstable_by_key(|index| for_one_key[*index].answered_us);
+        let mut counted = vec![false; for_one_key.len()];
         let mut admitted = 0_u64;
         let mut gone = 0;
         let mut next = 0;
-        for (index, first) in of_one_key.iter().enumerate() {
+        for (index, first) in for_one_key.iter().enumerate() {
             let from_us = first.sent_us;
             let to_us = first.sent_us.saturating_add(width_us - 1);
-            while gone < index && of_one_key[gone].sent_us < from_us {
+            while gone < index && for_one_key[gone].sent_us < from_us {
                 admitted -= if counted[gone] {
-                    of_one_key[gone].cost
+                    for_one_key[gone].cost
                 } else {
                     0
                 };
@@ -72,11 +72,11 @@ pub fn judge_sliding(
             }
             while let Some(answered) = by_answer
                 .get(next)
-                .filter(|place| of_one_key[**place].answered_us <= to_us)
+                .filter(|place| for_one_key[**place].answered_us <= to_us)
             {
                 counted[*answered] = *answered >= gone;
                 admitted += if *answered >= gone {
-                    of_one_key[*answered].cost
+                    for_one_key[*answered].cost
                 } else {
                     0
                 };

@@ -180,7 +180,7 @@ impl RunReport {
 impl RunTerms {
     /// The terms of a case, before what happened in its run: without its concessions and the
     /// store's clock.
-    pub fn of(case: &Case) -> Self {
+    pub fn new(case: &Case) -> Self {
         Self {
             scenario: case.name(),
             promise: case.promise(),

@@ -246,7 +246,7 @@ fn each_of_many_keys_is_judged_by_itself() {
 
 /// A run of each variant of a scenario.
 fn variants(plan: &RunPlan, scenario: Scenario, backing: &Backing) -> Vec<RunReport> {
-    Case::of(scenario, plan)
+    Case::variants(scenario, plan)
         .iter()
         .map(|case| torture::run_nodes(case, backing, &mut |_| {}).unwrap())
         .collect()

@@ -111,7 +111,7 @@ fn variants_of(
     counting: Counting,
     backing: &Backing,
 ) -> tollgate_torture::report::RunReport {
-    let cases = tollgate_torture::Case::of(Scenario::Queue, plan);
+    let cases = tollgate_torture::Case::variants(Scenario::Queue, plan);
     let case = cases
         .into_iter()
         .find(|case| case.plan.counting == counting)

@@ -237,7 +237,7 @@ impl ClientSpelling {
             Self::LowerCase => Some(client.to_ascii_lowercase().into_bytes().into()),
             Self::Address(ipv4, ipv6) => {
                 let address: IpAddr = client.parse().ok()?;
-                Some(Key::of_ip(address, ipv4, ipv6).as_bytes().into())
+                Some(Key::from_ip(address, ipv4, ipv6).as_bytes().into())
             }
         }
     }

@@ -179,7 +179,7 @@ fn value(
         return None;
     };
     Some(
-        Key::of_ip(address, *ipv4_prefix, *ipv6_prefix)
+        Key::from_ip(address, *ipv4_prefix, *ipv6_prefix)
             .as_bytes()
             .into(),
     )

@@ -93,7 +93,7 @@ impl WindowState {
     /// Grants `tokens`. Consumption beyond the quota is forgiven besides: otherwise a grant would
     /// not show.
     pub fn grant(&mut self, tokens: u64) {
-        let used = self.entries.used().min(self.window.quota());
+        let used = self.entries.tokens_out().min(self.window.quota());
         self.entries.lower(used.saturating_sub(tokens));
     }
 
@@ -106,7 +106,7 @@ impl WindowState {
     /// Takes over a level that the store replied: at least so much is out from now on.
     pub fn observe(&mut self, level: &Level) {
         let observed = self.window.quota().saturating_sub(level.remaining);
-        let missing = observed.saturating_sub(self.entries.used());
+        let missing = observed.saturating_sub(self.entries.tokens_out());
         let until_us = self
             .at
             .now_us

@@ -105,7 +105,10 @@ fn a_clock_that_steps_back_far_makes_nobody_wait_for_longer_than_a_window() {
 fn a_share_takes_more_of_the_quota_for_each_token() {
     let mut entries = WindowEntries::default();
     let taken = take(&mut entries, minute(10).shared_by(3), 1, 9, 0);
-    assert_eq!((taken.granted, taken.remaining, entries.used()), (3, 0, 9));
+    assert_eq!(
+        (taken.granted, taken.remaining, entries.tokens_out()),
+        (3, 0, 9)
+    );
 }
 
 #[test]
@@ -113,20 +116,20 @@ fn a_refund_goes_to_the_window_that_was_charged() {
     let mut entries = WindowEntries::default();
     take(&mut entries, minute(10), 4, 1, 59 * SECOND);
     entries.refund(3, 60 * SECOND);
-    assert_eq!(entries.used(), 1);
+    assert_eq!(entries.tokens_out(), 1);
     entries.refund(1, 120 * SECOND);
-    assert_eq!(entries.used(), 1, "that window has not begun");
+    assert_eq!(entries.tokens_out(), 1, "that window has not begun");
 }
 
 #[test]
 fn a_debt_counts_beyond_the_quota_until_it_expires() {
     let mut entries = WindowEntries::new(4, 60);
     entries.charge_debt(9, 70, 50);
-    assert_eq!(entries.used(), 13);
+    assert_eq!(entries.tokens_out(), 13);
     entries.charge_debt(5, 50, 50);
-    assert_eq!(entries.used(), 13, "it has expired");
+    assert_eq!(entries.tokens_out(), 13, "it has expired");
     entries.charge_debt(u64::MAX, 70, 50);
-    assert_eq!(entries.used(), MAX_TICKS);
+    assert_eq!(entries.tokens_out(), MAX_TICKS);
 }
 
 #[test]

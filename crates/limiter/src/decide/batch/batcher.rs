@@ -110,11 +110,11 @@ impl Batcher {
             let mut group = BatchGroup::new(checks.clone());
             let number = group.begin_call();
             groups.insert_unique(hash, group, |group| self.hash(&group.checks));
-            return Role::Leader(Leader::of(self.handle(checks, hash), number));
+            return Role::Leader(Leader::new(self.handle(checks, hash), number));
         };
         if group.in_flight == 0 {
             let handle = self.handle(group.checks.clone(), hash);
-            return Role::Leader(Leader::of(handle, group.begin_call()));
+            return Role::Leader(Leader::new(handle, group.begin_call()));
         }
         let leave_at = self.leave_at(deadline);
         if group.timer_at.is_none_or(|at| leave_at < at) {
@@ -145,7 +145,7 @@ impl Batcher {
     /// time for a call.
     fn leave_at(&self, deadline: Instant) -> Instant {
         let limit = self.client.timeout();
-        let needed = self.client.usual_duration() + limit / SPARE_PARTS + SPARE_TIME;
+        let needed = self.client.typical_duration() + limit / SPARE_PARTS + SPARE_TIME;
         let wait = limit
             .saturating_sub(needed)
             .clamp(limit / LEAST_WAIT_PARTS, limit / LONGEST_WAIT_PARTS);
@@ -232,7 +232,7 @@ impl Drop for BatchCall {
 }
 
 impl Leader {
-    fn of(handle: GroupHandle, number: u64) -> Self {
+    fn new(handle: GroupHandle, number: u64) -> Self {
         Self(BatchCall {
             handle,
             number,

@@ -49,7 +49,7 @@ struct LateAnswer {
 struct LocalDebt {
     /// The place of the charge in the checks of the call.
     place: usize,
-    /// The node had one of so many parts of the limit.
+    /// The parts of the limit, of which the node had one.
     parts: u32,
     /// The store's own count flows off for so long.
     known_us: u64,

@@ -1,6 +1,6 @@
 //! A call to the store for the tokens of requests, which may outlast them.
 //!
-//! `take_call` is the call, `late_call` what becomes of its answer when its requests gave up,
+//! `take_call` is the call, `late_call` its answer when its requests gave up,
 //! `foreign_charge` the decision on keys that the store cannot read.
 
 mod foreign_charge;

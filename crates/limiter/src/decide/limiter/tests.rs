@@ -146,7 +146,7 @@ impl Fixture {
         let node = Arc::new(Node::new(Arc::new(MemoryStore::new(100)), breaker, share));
         let store = Arc::new(store);
         Self {
-            limiter: Limiter::of_node(node.clone(), store.clone()),
+            limiter: Limiter::for_node(node.clone(), store.clone()),
             node,
             store,
         }

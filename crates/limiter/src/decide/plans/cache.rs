@@ -25,7 +25,7 @@ use crate::store::hash_reader::FieldValue;
 /// Values kept of each hash, about 290 bytes each with a plan, and 130 without.
 pub const CAPACITY: usize = 65_536;
 
-/// After so many cache times, a plan is not used before it has been read again.
+/// After this many cache times, a plan is not used before it has been read again.
 pub const MAX_AGE: u64 = 10;
 
 /// A value with a plan counts as used so much later than it was, when room has to be made.
@@ -115,7 +115,7 @@ impl PlanQuery {
 
 impl PlanCaches {
     /// The cache of the hash called `name`, for limits of this algorithm.
-    pub fn of(&self, name: &Arc<str>, algorithm: AlgorithmKind) -> Arc<PlanCache> {
+    pub fn cache(&self, name: &Arc<str>, algorithm: AlgorithmKind) -> Arc<PlanCache> {
         let mut caches = self.0.lock();
         let place = (name.clone(), algorithm);
         if let Some(cache) = caches.get(&place).and_then(Weak::upgrade) {
@@ -229,7 +229,7 @@ impl PlanCache {
         }
     }
 
-    /// Takes over that so many fields could not be read by a call sent at `sent_us`.
+    /// Takes over that `fields` fields could not be read by a call sent at `sent_us`.
     pub(crate) fn fail(&self, why: &StoreError, fields: usize, sent_us: u64) {
         self.outcomes[3].increment(fields as u64);
         self.readable.store(false, Ordering::Relaxed);

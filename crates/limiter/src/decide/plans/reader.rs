@@ -23,7 +23,7 @@ use crate::node::breaker::Breaker;
 use crate::store::StoreError;
 use crate::store::hash_reader::{FieldValue, HashReader};
 
-/// Fields of one call. When so many wait already, further ones are skipped: the next request that
+/// Fields of one call. When this many wait already, further ones are skipped: the next request that
 /// needs them queries again.
 const MAX_FIELDS: usize = 1_024;
 
@@ -240,7 +240,7 @@ mod tests {
                 store,
                 breaker,
                 reader,
-                cache: PlanCaches::default().of(&"plans".into(), AlgorithmKind::TokenBucket),
+                cache: PlanCaches::default().cache(&"plans".into(), AlgorithmKind::TokenBucket),
             }
         }
 
@@ -336,17 +336,19 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_field_is_read_by_itself_unless_its_server_may_not_be_asked() {
         let setup = Setup::new(1);
-        let read = || setup.reader.read_field("keys".into(), Key::from("a"));
-        assert_eq!(read().unwrap().await, Ok(Some(b"7/s".to_vec())));
+        let reading = setup.reader.read_field("keys".into(), Key::from("a"));
+        assert_eq!(reading.unwrap().await, Ok(Some(b"7/s".to_vec())));
+        let reading = setup.reader.read_field("keys".into(), Key::from("a"));
         assert_eq!(
-            read().unwrap().await,
+            reading.unwrap().await,
             Err(StoreError::Timeout),
             "the store is silent"
         );
         setup
             .breaker
             .trip(ServerId::ONLY, &StoreError::Io, String::new);
-        assert!(read().is_none());
+        let reading = setup.reader.read_field("keys".into(), Key::from("a"));
+        assert!(reading.is_none());
     }
 
     #[tokio::test(start_paused = true)]

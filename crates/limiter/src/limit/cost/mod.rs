@@ -59,7 +59,7 @@ impl Cost {
 
     /// Tokens that this request takes of a bucket of `burst` tokens. A cost that varies is never
     /// more than a full bucket.
-    pub fn of(&self, facts: &Facts<'_>, burst: NonZeroU64) -> NonZeroU64 {
+    pub fn tokens(&self, facts: &Facts<'_>, burst: NonZeroU64) -> NonZeroU64 {
         match self {
             Self::Fixed(cost) => *cost,
             Self::Header { name, default, max } => header_cost(facts, name, *default, *max)
@@ -76,7 +76,7 @@ impl Cost {
 
     /// Tokens that an ordinary request takes: where all take as much, the fields of a response
     /// count in these.
-    pub fn usual(&self, burst: NonZeroU64) -> NonZeroU64 {
+    pub fn typical(&self, burst: NonZeroU64) -> NonZeroU64 {
         match self {
             Self::Fixed(cost) => *cost,
             Self::Header { default, max, .. } => (*default).min(*max).min(burst),
@@ -154,10 +154,10 @@ mod tests {
             request.header("x-cost", *value)
         });
         let request = request.body(()).unwrap();
-        cost.of(
+        cost.tokens(
             &Facts {
                 body_length,
-                ..Facts::of(&request)
+                ..Facts::from_request(&request)
             },
             nonzero(BURST),
         )
@@ -193,7 +193,7 @@ mod tests {
             assert_eq!(cost(&by, &[wrong], None), 40, "{wrong:?}");
         }
         assert_eq!(cost(&by, &["1", "1"], None), 40);
-        assert_eq!((by.usual(nonzero(1)).get(), by.largest().get()), (1, 40));
+        assert_eq!((by.typical(nonzero(1)).get(), by.largest().get()), (1, 40));
     }
 
     #[test]

@@ -20,17 +20,17 @@ pub enum QuotaUnit {
     ContentBytes(NonZeroU32),
 }
 
-/// How a client is told of tokens.
+/// The unit in which a client is shown tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuotaScale {
     /// Tokens that an ordinary request takes.
-    pub usual_cost: NonZeroU64,
+    pub typical_cost: NonZeroU64,
     pub unit: QuotaUnit,
 }
 
 impl QuotaUnit {
     /// The unit of a limit whose requests cost this.
-    pub fn of(cost: &Cost) -> Self {
+    pub fn for_cost(cost: &Cost) -> Self {
         match cost {
             Cost::Fixed(_) => Self::Requests,
             Cost::Header { .. } | Cost::Response(_) => Self::Tokens,
@@ -46,7 +46,7 @@ impl QuotaScale {
     #[inline]
     pub fn quota(self, tokens: u64) -> u64 {
         match self.unit {
-            QuotaUnit::Requests => tokens / self.usual_cost,
+            QuotaUnit::Requests => tokens / self.typical_cost,
             QuotaUnit::Tokens => tokens,
             QuotaUnit::ContentBytes(unit) => tokens
                 .saturating_mul(u64::from(unit.get()))
@@ -57,7 +57,7 @@ impl QuotaScale {
     /// Tokens that are left, in the unit: nothing where an ordinary request would be denied.
     #[inline]
     pub fn remaining(self, tokens: u64) -> u64 {
-        if tokens < self.usual_cost.get() {
+        if tokens < self.typical_cost.get() {
             0
         } else {
             self.quota(tokens)
@@ -75,8 +75,8 @@ mod tests {
             NonZeroU64::new(number).unwrap()
         }
         fn left(unit: QuotaUnit, tokens: u64) -> u64 {
-            let usual_cost = nonzero(10);
-            QuotaScale { usual_cost, unit }.remaining(tokens)
+            let typical_cost = nonzero(10);
+            QuotaScale { typical_cost, unit }.remaining(tokens)
         }
         assert_eq!(
             [9, 10, 29].map(|tokens| left(QuotaUnit::Requests, tokens)),
@@ -87,7 +87,7 @@ mod tests {
             [0, 10, 29]
         );
         fn body(unit: u64) -> QuotaUnit {
-            QuotaUnit::of(&Cost::Body {
+            QuotaUnit::for_cost(&Cost::Body {
                 unit: nonzero(unit),
                 max: Cost::UNBOUNDED,
             })

@@ -32,7 +32,7 @@ impl Key {
     }
 
     /// An address as it stands in keys: by its prefix, and an IPv4 address always as such.
-    pub fn of_ip(ip: IpAddr, ipv4_prefix: u8, ipv6_prefix: u8) -> Self {
+    pub fn from_ip(ip: IpAddr, ipv4_prefix: u8, ipv6_prefix: u8) -> Self {
         let mut key = Self(SmallVec::new());
         key.push_ip(ip, ipv4_prefix, ipv6_prefix);
         key
@@ -70,7 +70,7 @@ impl Key {
 
     /// A value as operators write it: as it is, or hashed as in keys. A value that looks like a
     /// hash is hashed, so that a client cannot pass for a value of which only the hash is known.
-    pub(super) fn of_field(value: &[u8], secret: bool) -> Self {
+    pub(super) fn from_field(value: &[u8], secret: bool) -> Self {
         if secret || value.len() > LONGEST_IN_CLEAR || value.first() == Some(&HASHED) {
             let mut key = Self(SmallVec::new());
             key.push_hash(value);

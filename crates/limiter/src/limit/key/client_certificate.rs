@@ -30,7 +30,7 @@ pub enum CertificatePart {
 }
 
 impl CertificatePart {
-    /// Its word for operators.
+    /// The word for operators.
     pub fn name(self) -> &'static str {
         match self {
             Self::Subject => "subject",
@@ -40,7 +40,7 @@ impl CertificatePart {
     }
 
     /// This part of `certificate`. `None`: it has none.
-    pub fn of(self, certificate: &ClientCertificate) -> Option<&str> {
+    pub fn value(self, certificate: &ClientCertificate) -> Option<&str> {
         let text = match self {
             Self::Subject => &certificate.subject,
             Self::AlternativeNames => &certificate.alternative_names,

@@ -94,7 +94,7 @@ impl CallerIdentity {
 }
 
 impl IdentityPart {
-    /// Its word for operators.
+    /// The word for operators.
     pub fn name(&self) -> String {
         match self {
             Self::Qualified => "identity.id".to_owned(),
@@ -105,7 +105,7 @@ impl IdentityPart {
     }
 
     /// This part of `identity`. `None`: it has none.
-    pub(super) fn of<'a>(&self, identity: &'a CallerIdentity) -> Option<&'a str> {
+    pub(super) fn value<'a>(&self, identity: &'a CallerIdentity) -> Option<&'a str> {
         let text = match self {
             Self::Qualified => Some(identity.qualified()),
             Self::Plan => identity.plan.as_deref(),

@@ -15,7 +15,7 @@ use crate::limit::key::host::RequestHost;
 /// use tollgate_limiter::limit::key::Facts;
 ///
 /// let request = Request::get("https://Acme.example.com/orders").body(())?;
-/// let facts = Facts { route: "orders", ..Facts::of(&request) };
+/// let facts = Facts { route: "orders", ..Facts::from_request(&request) };
 /// assert_eq!(facts.host.find(), "acme.example.com");
 /// # Ok::<(), http::Error>(())
 /// ```
@@ -45,7 +45,7 @@ impl<'a> Facts<'a> {
     /// The facts that the head of a request and its extensions tell: no client's address, no length
     /// of the body, no route.
     #[inline]
-    pub fn of<B>(request: &'a Request<B>) -> Self {
+    pub fn from_request<B>(request: &'a Request<B>) -> Self {
         Self {
             method: request.method(),
             uri: request.uri(),

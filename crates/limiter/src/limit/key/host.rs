@@ -10,7 +10,7 @@ use http::{HeaderMap, Uri};
 
 /// The target's authority where there is one, `Host` otherwise (RFC 9110 §7.1): in lower case,
 /// without a port and the root's dot. Empty: the request names none.
-pub fn of<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Cow<'a, str> {
+pub fn find<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Cow<'a, str> {
     let authority = uri.authority().map(http::uri::Authority::as_str);
     normal(
         authority
@@ -57,7 +57,7 @@ impl<'a> RequestHost<'a> {
     pub fn find(self) -> Cow<'a, str> {
         match self {
             Self::Known(host) => host.into(),
-            Self::Of(uri, headers) => of(uri, headers),
+            Self::Of(uri, headers) => find(uri, headers),
         }
     }
 }
@@ -117,7 +117,11 @@ mod tests {
                 .header(HOST, host)
                 .body(())
                 .unwrap();
-            assert_eq!(of(request.uri(), request.headers()), found, "{uri} {host}");
+            assert_eq!(
+                find(request.uri(), request.headers()),
+                found,
+                "{uri} {host}"
+            );
         }
     }
 }

@@ -36,7 +36,7 @@ pub use spelling::REGISTERED_METHODS;
 ///
 /// let spec = KeySpec { on_missing: OnMissing::Refuse, ..[host(), route()].into() };
 /// let request = Request::get("http://a.example/").body(())?;
-/// let facts = Facts { route: "orders", ..Facts::of(&request) };
+/// let facts = Facts { route: "orders", ..Facts::from_request(&request) };
 /// assert_eq!(spec.extract("limit", &facts), ExtractedKey::Key(Key::from("limit:a.example|orders")));
 /// # Ok::<(), http::Error>(())
 /// ```

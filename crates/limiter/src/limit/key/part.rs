@@ -111,11 +111,11 @@ impl KeyPart {
                     (facts.param)(name)?.as_bytes(),
                 )));
             }
-            Self::ClientCertificate(part) => part.of(facts.client_certificate?)?.as_bytes(),
-            Self::Identity(part) => part.of(facts.client_identity?)?.as_bytes(),
+            Self::ClientCertificate(part) => part.value(facts.client_certificate?)?.as_bytes(),
+            Self::Identity(part) => part.value(facts.client_identity?)?.as_bytes(),
             Self::Body(member) => {
                 return Some(PartValue::Bytes(
-                    member.of(facts.extensions?.get::<BodyValues>()?)?,
+                    member.value(facts.extensions?.get::<BodyValues>()?)?,
                 ));
             }
             Self::Method => spelling::method(facts.method).as_bytes(),
@@ -181,7 +181,7 @@ impl KeyPart {
                 ip,
                 ipv4_prefix,
                 ipv6_prefix,
-            } => Some(read(Key::of_ip(ip, ipv4_prefix, ipv6_prefix).as_bytes())),
+            } => Some(read(Key::from_ip(ip, ipv4_prefix, ipv6_prefix).as_bytes())),
             PartValue::Bytes(value) => Some(read(&value)),
             PartValue::Different => None,
         }
@@ -191,7 +191,7 @@ impl KeyPart {
     /// and if it is a secret or begins with `#`, a `#` and the first 32 hexadecimal digits of its
     /// SHA-256. Always on the stack.
     pub fn field(&self, facts: &Facts<'_>) -> Option<Key> {
-        self.with_value(facts, |value| Key::of_field(value, self.is_secret()))
+        self.with_value(facts, |value| Key::from_field(value, self.is_secret()))
     }
 
     /// Appends this part of the request to the key. `None`: the request lacks it.

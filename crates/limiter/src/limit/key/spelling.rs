@@ -1,7 +1,7 @@
 //! The one spelling of a value that a client can spell in several ways, so that no spelling is a
 //! bucket of its own.
 //!
-//! Guarantees that a value in its usual spelling is returned as it is, without a copy.
+//! Guarantees that a value in its canonical spelling is returned as it is, without a copy.
 
 use std::borrow::Cow;
 
@@ -74,14 +74,14 @@ const SCHEMES: [&str; 13] = [
 ];
 
 pub(super) fn method(method: &Method) -> &'static str {
-    let usual = match *method {
+    let canonical = match *method {
         Method::GET => Some("GET"),
         Method::POST => Some("POST"),
         _ => REGISTERED_METHODS
             .into_iter()
             .find(|known| *known == method.as_str()),
     };
-    usual.unwrap_or(OTHER_METHOD)
+    canonical.unwrap_or(OTHER_METHOD)
 }
 
 /// The value of a field without the spaces around it, which are none of it (RFC 9110 §5.5). HTTP/2
@@ -144,11 +144,11 @@ pub(super) fn credentials(value: &[u8]) -> Cow<'_, [u8]> {
     } else {
         token.into()
     };
-    let usual = value.len() == scheme.len() + 1 + token.len()
+    let canonical = value.len() == scheme.len() + 1 + token.len()
         && value.starts_with(&scheme)
         && value[scheme.len()] == b' '
         && value.ends_with(&token);
-    if usual {
+    if canonical {
         value.into()
     } else {
         [&*scheme, b" ", &*token].concat().into()
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn credentials_have_one_spelling() {
-        for (usual, others) in [
+        for (canonical, others) in [
             (
                 "Bearer k",
                 &["bearer k", "BEARER  k", " Bearer\tk ", "bEaReR   k"][..],
@@ -245,12 +245,12 @@ mod tests {
             ("bare-Token", &[" bare-Token "]),
         ] {
             assert!(
-                matches!(credentials(usual.as_bytes()), Cow::Borrowed(same) if same == usual.as_bytes()),
-                "{usual}"
+                matches!(credentials(canonical.as_bytes()), Cow::Borrowed(same) if same == canonical.as_bytes()),
+                "{canonical}"
             );
             for other in others {
                 let spelt = credentials(other.as_bytes());
-                assert_eq!(String::from_utf8_lossy(&spelt), usual, "{other}");
+                assert_eq!(String::from_utf8_lossy(&spelt), canonical, "{other}");
             }
         }
     }

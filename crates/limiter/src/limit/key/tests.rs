@@ -18,7 +18,7 @@ fn key_of(
         host: RequestHost::Known("h.example"),
         route: "orders",
         param: &|name| (name == "id").then_some("42"),
-        ..Facts::of(request)
+        ..Facts::from_request(request)
     };
     KeySpec { parts, on_missing }.extract("l", &facts)
 }
@@ -142,7 +142,7 @@ fn an_operator_writes_a_value_as_it_is_or_its_hash() {
     let field = |name: &'static str, value: &str| {
         let request = Request::builder().header(name, value).body(()).unwrap();
         let key = KeyPart::Header(HeaderName::from_static(name))
-            .field(&Facts::of(&request))
+            .field(&Facts::from_request(&request))
             .unwrap();
         assert!(!key.0.spilled());
         String::from_utf8(key.0.to_vec()).unwrap()
@@ -270,7 +270,7 @@ fn an_identity_counts_by_its_authenticator_and_id_and_what_it_lacks_is_missing()
     );
     request.extensions_mut().insert(identity);
     let of_request = |request: &Request<()>, part| {
-        let facts = Facts::of(request);
+        let facts = Facts::from_request(request);
         let ExtractedKey::Key(key) = KeySpec::from(KeyPart::Identity(part)).extract("l", &facts)
         else {
             panic!()

@@ -1,6 +1,6 @@
 //! A debt to a bucket, which flows off at this node's part of the rate.
 //!
-//! It may do so only by a share that nobody else uses. The nodes that still reach the store hold
+//! The debt may flow off only by a share that nobody else uses. The nodes that still reach the store hold
 //! this node's share back from [`NOTICE_US`] after it was cut off. Before that nobody uses it only
 //! if no node reaches the store, which the store alone can tell: its bucket is full then.
 //! Guarantees that what flowed off in the last [`NOTICE_US`] stays owed. It is charged with the
@@ -22,7 +22,7 @@ pub(super) struct BucketDebt {
     earlier: u64,
     recent_from_us: u64,
     at_us: u64,
-    /// The nodes among which the limit is divided: the debt flows off at one part in so many.
+    /// The nodes among which the limit is divided: the debt flows off at one part of the rate.
     parts: u32,
 }
 
@@ -69,12 +69,12 @@ impl BucketDebt {
             .min(self.flowing(NOTICE_US))
     }
 
-    /// Ticks that flow off in so many microseconds.
+    /// Ticks that flow off in `micros` microseconds.
     fn flowing(&self, micros: u64) -> u64 {
         micros.saturating_mul(self.shape.ticks_per_us()) / u64::from(self.parts)
     }
 
-    /// Microseconds in which so many ticks flow off, rounded up.
+    /// Microseconds in which `ticks` flow off, rounded up.
     fn flow_us(&self, ticks: u64) -> u64 {
         ticks
             .saturating_mul(self.parts.into())

@@ -355,7 +355,7 @@ fn tokens_that_another_limits_denial_made_useless_are_put_back() {
     );
     let spent = leases.spend(&charge, 1, 0, 0).unwrap();
     assert_eq!(leases.spend(&charge, 1, 0, 0), None);
-    leases.put_back(&charge, spent.source);
+    leases.give_back(&charge, spent.source);
     assert!(leases.spend(&charge, 1, 0, 0).is_some());
 }
 

@@ -28,25 +28,25 @@ static QUOTA_PROBLEM: LazyLock<Vec<u8>> = LazyLock::new(|| quota_problem(&[], No
 /// The names of the limits that denied a request: one, nearly always.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ViolatedLimits {
-    /// Those that clients are told of come first.
+    /// Limits that clients are shown come first.
     names: SmallVec<[Arc<str>; 1]>,
-    /// How many those are.
+    /// The number of those.
     shown: usize,
 }
 
 impl ViolatedLimits {
-    /// Those that clients are told of.
+    /// The limits that clients are shown.
     pub fn shown(&self) -> &[Arc<str>] {
         self.names.get(..self.shown).unwrap_or_default()
     }
 
-    /// All of them, those that clients are told of first.
+    /// All of the limits, those that clients are shown first.
     pub fn all(&self) -> &[Arc<str>] {
         &self.names
     }
 }
 
-/// Limits that clients are told of.
+/// Limits that clients are shown.
 impl<const N: usize> From<[Arc<str>; N]> for ViolatedLimits {
     fn from(names: [Arc<str>; N]) -> Self {
         Self {
@@ -91,7 +91,7 @@ pub enum Denial {
         limit: Arc<str>,
         /// The part of the key, as an operator calls it: `header.x-tenant`.
         part: String,
-        /// The client is not told which limit it is.
+        /// The client is not shown which limit it is.
         hidden: bool,
     },
     /// A limit counts by the client's address, and the server does not tell it: a mistake of
@@ -142,7 +142,7 @@ impl Denial {
         }
     }
 
-    /// The names of the limits that are used up, as far as clients are told.
+    /// The names of the limits that are used up, as far as clients are shown.
     pub fn violated(&self) -> &[Arc<str>] {
         match self {
             Self::QuotaExceeded { violated, .. } => violated.shown(),
@@ -152,7 +152,7 @@ impl Denial {
         }
     }
 
-    /// The limit that refuses, for logs: also one that clients are not told of. The first, if there
+    /// The limit that refuses, for logs: also one that clients are not shown. The first, if there
     /// are several.
     pub fn limit(&self) -> Option<&Arc<str>> {
         match self {

@@ -143,8 +143,8 @@ impl FieldText {
     }
 
     /// The quota unit of an item, which is requests where nothing is said (§3.1.2 of the draft).
-    /// Its registry has no word for tokens, so that one is ours: a client that does not know it
-    /// must not take tokens for requests.
+    /// The registry of the draft has no word for tokens, so `tokens` is ours: a client that does
+    /// not know it must not take tokens for requests.
     fn unit(&mut self, unit: QuotaUnit) {
         match unit {
             QuotaUnit::Requests => {}

@@ -57,14 +57,14 @@ impl Catalog {
     ///
     /// # Errors
     /// When a limit's rate or burst is out of bounds.
-    pub fn of(
+    pub fn new(
         limits: &[Arc<Limit>],
         costs: &LargestCosts,
         plans: &PlanCaches,
     ) -> Result<Self, QuotaError> {
         limits
             .iter()
-            .map(|limit| CompiledLimit::of_any_use(limit, costs, plans).map(CatalogEntry))
+            .map(|limit| CompiledLimit::for_any_use(limit, costs, plans).map(CatalogEntry))
             .collect::<Result<_, _>>()
             .map(Self)
     }
@@ -122,8 +122,8 @@ impl CatalogEntry {
 
     /// The bucket with this key as a usual request of the description client meets it.
     pub fn meet(&self, key: Key, description: &RequestDescription) -> (BucketUse, AppliedLimit) {
-        let mut applied = description.with_facts(|facts| AppliedLimit::of(&self.0, facts));
-        applied.cost = applied.scale.usual_cost;
+        let mut applied = description.with_facts(|facts| AppliedLimit::new(&self.0, facts));
+        applied.cost = applied.scale.typical_cost;
         (applied.use_of(key), applied)
     }
 
@@ -201,7 +201,7 @@ mod tests {
             cost: Cost::Fixed(nonzero(2)),
             ..Limit::new("per-tenant", key, rate, nonzero(20))
         };
-        Catalog::of(
+        Catalog::new(
             &[Arc::new(limit)],
             &LargestCosts::default(),
             &PlanCaches::default(),
@@ -272,7 +272,7 @@ mod tests {
     fn a_key_leads_back_to_its_limit() {
         let limits = [tenant_and_route().limit().clone()];
         let catalog =
-            Catalog::of(&limits, &LargestCosts::default(), &PlanCaches::default()).unwrap();
+            Catalog::new(&limits, &LargestCosts::default(), &PlanCaches::default()).unwrap();
         assert!(
             catalog
                 .of_key(&Key::from("per-tenant:2001:db8::/64"))

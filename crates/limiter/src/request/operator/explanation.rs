@@ -46,7 +46,7 @@ pub struct AppliedLimit {
     pub counting: CompiledAlgorithm,
     /// Tokens that this request takes.
     pub cost: NonZeroU64,
-    /// How the client is told of what is left.
+    /// The unit in which the client is shown what is left.
     pub scale: QuotaScale,
     largest_cost: u64,
     /// Set when the cost is settled after the response; then `cost` is the reservation.
@@ -79,7 +79,7 @@ pub enum CountedBy {
 }
 
 impl AppliedLimit {
-    pub(crate) fn of(compiled: &CompiledLimit, facts: &Facts<'_>) -> Self {
+    pub(crate) fn new(compiled: &CompiledLimit, facts: &Facts<'_>) -> Self {
         let (plan, lookup) = compiled.plan(facts);
         let Charge {
             counting,
@@ -105,7 +105,7 @@ impl AppliedLimit {
             largest_cost,
             later,
             lacking: lacking(&limit.key, facts),
-            bucket: CountedBy::of(&limit, facts),
+            bucket: CountedBy::new(&limit, facts),
             limit,
         }
     }
@@ -169,8 +169,8 @@ impl BucketUse {
 }
 
 impl CountedBy {
-    fn of(limit: &Limit, facts: &Facts<'_>) -> Self {
-        if limit.exemption.covers(facts) {
+    fn new(limit: &Limit, facts: &Facts<'_>) -> Self {
+        if limit.exemption.applies_to(facts) {
             return Self::Exempt;
         }
         match limit.key.extract(&limit.name, facts) {

@@ -44,12 +44,12 @@ pub struct TooLong(pub Duration);
 impl Queues {
     /// The queue of the limit called `name`: the existing one, if requests wait in it or a limit
     /// uses it.
-    pub fn of(&self, name: &Arc<str>) -> Arc<Queue> {
+    pub fn queue(&self, name: &Arc<str>) -> Arc<Queue> {
         let mut queues = self.0.lock();
         if let Some(queue) = queues.get(name).and_then(Weak::upgrade) {
             return queue;
         }
-        let queue = Arc::new(Queue::of(name));
+        let queue = Arc::new(Queue::new(name));
         // Before the map grows: a queue costs no look at all others.
         if queues.len() == queues.capacity() {
             queues.retain(|_, queue| queue.strong_count() > 0);
@@ -67,7 +67,7 @@ impl std::fmt::Debug for Queue {
 
 impl Queue {
     /// A queue for the limit called `name`.
-    pub fn of(name: &Arc<str>) -> Self {
+    pub fn new(name: &Arc<str>) -> Self {
         Self {
             lines: Mutex::default(),
             waiting: gauge!("tollgate_ratelimit_queue_waiting", "limit" => name.to_string()),
@@ -108,12 +108,12 @@ mod tests {
     #[test]
     fn queues_of_limits_that_are_gone_take_no_room() {
         let queues = Queues::default();
-        let used = queues.of(&"used".into());
+        let used = queues.queue(&"used".into());
         for number in 0..1_000 {
-            queues.of(&format!("limit-{number}").into());
+            queues.queue(&format!("limit-{number}").into());
         }
         let kept = queues.0.lock().len();
         assert!(kept < 20, "{kept} queues are kept");
-        assert!(Arc::ptr_eq(&used, &queues.of(&"used".into())));
+        assert!(Arc::ptr_eq(&used, &queues.queue(&"used".into())));
     }
 }

@@ -49,7 +49,7 @@ pub(super) struct QueuedRequest {
     /// Time in which the bucket yields one such request. 0: what is waited for is a permit, and
     /// nobody knows the time.
     pub charge: Duration,
-    /// Its tokens may be charged in advance.
+    /// Whether its tokens may be charged in advance.
     pub advances: bool,
     pub deadline: Instant,
     pub called: Arc<Notify>,
@@ -64,11 +64,11 @@ struct ScheduledTurn {
 
 /// The next step of a request in line.
 pub(super) enum QueueStep {
-    /// It has left the line, granted; or is denied, and still in it.
+    /// The request has left the line, granted; or is denied, and still in it.
     Decided(Decision),
-    /// Its turn does not come in time.
+    /// The turn of the request does not come in time.
     GiveUp,
-    /// It makes the line's call. [`KeyLine::end_call`] follows.
+    /// The request makes the line's call. [`KeyLine::end_call`] follows.
     Call(UnitsCall),
     Wait {
         until: Instant,
@@ -355,7 +355,7 @@ impl KeyLine {
                 .get(self.turns.len())
                 .filter(|waiter| same(&waiter.checks, checks))
             else {
-                // Those who asked have left meanwhile.
+                // The requests that asked have left meanwhile.
                 break;
             };
             if decision.granted {

@@ -36,7 +36,7 @@ impl Fixture {
         };
         let limiter = Limiter::local(Arc::new(MemoryStore::new(100)));
         Self {
-            queue: Arc::new(Queue::of(&"l".into())),
+            queue: Arc::new(Queue::new(&"l".into())),
             limiter,
             bounds,
         }

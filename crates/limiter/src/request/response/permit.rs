@@ -18,7 +18,7 @@ use crate::limit::cost::ResponseCost;
 use crate::limit::status_set::StatusSet;
 use crate::node::permits::ConcurrencyPermit;
 use crate::request::metrics::{SettlementMetrics, SettlementOutcome as Outcome};
-use crate::request::response::usage::reader::{Untold, Usage, UsageReader};
+use crate::request::response::usage::reader::{Unreported, Usage, UsageReader};
 
 /// The permit of one request. When it is dropped before its end, reservations stand.
 #[derive(Debug, Default)]
@@ -254,11 +254,11 @@ impl ReservedCost {
             // The client may have brought the failure about, once it had learned from the
             // upstream's silence what it wanted.
             (Unanswered::Forwarded, None) => Usage::Whole,
-            (Unanswered::Forwarded, Some(_)) => Usage::AtLeast(0, Untold::Absent),
+            (Unanswered::Forwarded, Some(_)) => Usage::AtLeast(0, Unreported::Absent),
             _ if !self.counts(status) => Usage::Uncounted,
             (_, None) => Usage::Whole,
             (Unanswered::NotForwarded, Some(_)) => Usage::Unreached,
-            (Unanswered::Refused, Some(_)) => Usage::AtLeast(0, Untold::Absent),
+            (Unanswered::Refused, Some(_)) => Usage::AtLeast(0, Unreported::Absent),
         };
         self.settled_by.settle(usage);
     }
@@ -267,7 +267,7 @@ impl ReservedCost {
     fn end(self, complete: bool) {
         self.settled_by.settle(self.known.unwrap_or_else(|| {
             self.reading
-                .map_or(Usage::AtLeast(0, Untold::Cut), |reading| {
+                .map_or(Usage::AtLeast(0, Unreported::Cut), |reading| {
                     reading.end(complete)
                 })
         }));
@@ -304,11 +304,11 @@ impl Settling {
     }
 }
 
-fn untold(why: Untold) -> Outcome {
+fn untold(why: Unreported) -> Outcome {
     match why {
-        Untold::Absent => Outcome::Absent,
-        Untold::Unreadable => Outcome::Unreadable,
-        Untold::Cut => Outcome::Cut,
+        Unreported::Absent => Outcome::Absent,
+        Unreported::Unreadable => Outcome::Unreadable,
+        Unreported::Cut => Outcome::Cut,
     }
 }
 

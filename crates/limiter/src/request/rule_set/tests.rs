@@ -83,7 +83,9 @@ impl Guard {
     fn ask_as(&self, plan: &'static str) -> PendingRequest {
         let request = Request::get("/").header("x-plan", plan).body(()).unwrap();
         let mut pending = PendingRequest::default();
-        self.rules.ask(&Facts::of(&request), &mut pending).unwrap();
+        self.rules
+            .ask(&Facts::from_request(&request), &mut pending)
+            .unwrap();
         pending
     }
 
@@ -329,7 +331,7 @@ fn planned(change: impl FnOnce(&mut Limit)) -> (Guard, Arc<PlanCache>) {
         Guard { rules, limiter },
         states
             .plans
-            .of(&"plans".into(), uses[0].limit.algorithm.kind()),
+            .cache(&"plans".into(), uses[0].limit.algorithm.kind()),
     )
 }
 
@@ -346,7 +348,7 @@ fn held_to(pending: &PendingRequest) -> (u64, u64, u64, u64) {
         charge.quota.burst(),
         charge.cost,
         charge.largest_cost,
-        owner.scale.usual_cost.get(),
+        owner.scale.typical_cost.get(),
     )
 }
 
@@ -675,7 +677,7 @@ fn a_hidden_limit_counts_and_denies_and_no_answer_tells_of_it() {
     assert_eq!(
         guard
             .rules
-            .explain(&Facts::of(&http::Request::new(())))
+            .explain(&Facts::from_request(&http::Request::new(())))
             .policy
             .unwrap(),
         "\"a\";q=5;w=3600, \"b\";q=4;w=3600"

@@ -90,7 +90,7 @@ impl CompactState {
     pub fn loss(&self) -> (u64, u64) {
         match self {
             Self::TokenBucket { full_at, tick_rate } => (tick_rate.micros(*full_at), 0),
-            Self::Window(entries) => (entries.last_us(), entries.used()),
+            Self::Window(entries) => (entries.last_us(), entries.tokens_out()),
         }
     }
 }

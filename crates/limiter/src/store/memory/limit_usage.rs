@@ -23,7 +23,7 @@ pub(crate) struct LimitUsages {
     usages: Vec<LimitUsage>,
     /// By the beginning of a limit's keys: its name and a colon, which names do not have.
     numbers: HashMap<Box<[u8]>, LimitNumber>,
-    /// Those that may be given to another limit.
+    /// Numbers that may be given to another limit.
     free: Vec<LimitNumber>,
     /// Whether limits share the last, since all were taken.
     is_shared: bool,
@@ -137,7 +137,7 @@ impl LimitUsages {
         if let Some(known) = self.numbers.get(prefix) {
             return *known;
         }
-        // Its floor may cover any limit that has none of its own.
+        // The floor of the last may cover any limit that has none of its own.
         if self.is_shared {
             return LAST;
         }

@@ -138,7 +138,7 @@ impl MemoryStore {
 
     /// Most requests have one limit, and need no lists.
     fn take_one(&self, charge: &BucketCharge, units: u32, now_us: u64, share: Share) -> Grant {
-        let charge = MergedCharge::of(charge);
+        let charge = MergedCharge::new(charge);
         let hash = self.hash(charge.key);
         let mut shard = self.shards[self.shard_of(hash)].lock();
         let now_us = shard.advance(now_us);
@@ -155,7 +155,7 @@ impl MemoryStore {
     }
 
     fn take_all(&self, charges: &[BucketCharge], units: u32, now_us: u64, share: Share) -> Grant {
-        let charges = MergedCharges::of(charges);
+        let charges = MergedCharges::new(charges);
         let hashes: SmallVec<[u64; 4]> = charges
             .list
             .iter()
@@ -206,8 +206,7 @@ impl MemoryStore {
                     let since_us = since_us.min(now_us);
                     let [then_us, this_us] =
                         [since_us, now_us].map(|at| self.timestamp(*quota, at).expires_at_us);
-                    // Of this window: the state knows better when that ends, if the clock stepped
-                    // back.
+                    // The state knows better when this window ends, if the clock stepped back.
                     let expires_at_us = if then_us < this_us { then_us } else { u64::MAX };
                     state.charge_debt(charge, now_us - since_us, expires_at_us);
                 }

@@ -41,7 +41,7 @@ struct StoredBucket {
     stored: CompactState,
 }
 
-/// Half of a key's hash. The other half tells the shard; this one is enough within it.
+/// Half of a key's hash. The other half finds the shard; this one is enough within it.
 #[derive(Clone, Copy)]
 struct ShortHash(u32);
 
@@ -114,7 +114,7 @@ impl Shard {
         let limit = self.limits.add_entry(key);
         self.insert(StoredBucket {
             key: key.into(),
-            hash: ShortHash::of(hash),
+            hash: ShortHash::new(hash),
             limit,
             stored,
         });
@@ -172,7 +172,7 @@ impl Shard {
 
     fn slot(&self, hash: u64, key: &[u8]) -> Option<usize> {
         self.index
-            .find(ShortHash::of(hash).spread(), |slot: &u32| {
+            .find(ShortHash::new(hash).spread(), |slot: &u32| {
                 self.entries
                     .get(*slot as usize)
                     .is_some_and(|entry| *entry.key == *key)
@@ -250,7 +250,7 @@ impl Shard {
 }
 
 impl ShortHash {
-    fn of(hash: u64) -> Self {
+    fn new(hash: u64) -> Self {
         Self(hash as u32)
     }
 

@@ -102,7 +102,7 @@ impl RedisStore {
             Err(CallError::SlotMoving) => {
                 join_all(batch.placed.iter().map(|one| self.adjust_one(&batch, one))).await
             }
-            Err(error) => vec![Err(error.of_one_key()); batch.placed.len()],
+            Err(error) => vec![Err(error.for_one_key()); batch.placed.len()],
         }
     }
 
@@ -119,7 +119,7 @@ impl RedisStore {
         let outcomes = self
             .adjust_together(&alone, &[])
             .await
-            .map_err(CallError::of_one_key)?;
+            .map_err(CallError::for_one_key)?;
         outcomes.first().copied().ok_or(StoreError::Protocol)
     }
 
@@ -204,8 +204,8 @@ impl RedisStore {
 
     /// The note of when debts found the bucket of `key` full, in the same hash slot.
     fn full_note(&self, hash_slot: u16, key: &BucketKey) -> Key {
-        let mut name =
-            marker::full_note_prefix(hash_slot, !self.topology.is_single_server()).into_bytes();
+        let is_cluster = !self.topology.is_single_server();
+        let mut name = marker::full_note_prefix(hash_slot, is_cluster).into_bytes();
         name.extend_from_slice(key.as_bytes());
         self.key(&name)
     }
@@ -221,7 +221,7 @@ impl SlotBatch<'_> {
     }
 }
 
-/// The script's reply for so many buckets: see its head.
+/// The script's reply for `buckets` buckets: see its head.
 fn parse(reply: &[i64], buckets: usize) -> Option<Vec<AdjustmentOutcome>> {
     reply
         .get(2..)

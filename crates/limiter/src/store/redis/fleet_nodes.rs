@@ -39,13 +39,13 @@ impl RedisInspector {
             .await?;
         reply
             .chunks(3)
-            .map(seen)
+            .map(read_node)
             .collect::<Option<_>>()
             .ok_or(StoreError::Protocol)
     }
 }
 
-fn seen(words: &[Vec<u8>]) -> Option<FleetNode> {
+fn read_node(words: &[Vec<u8>]) -> Option<FleetNode> {
     let [id, millis, statement] = words else {
         return None;
     };
@@ -76,12 +76,18 @@ mod tests {
 
     #[test]
     fn more_than_a_node_may_say_of_itself_is_not_believed() {
-        let of = |length: usize| {
-            seen(&[b"node".to_vec(), b"1500".to_vec(), vec![b'x'; length]]).unwrap()
-        };
-        assert_eq!(of(LONGEST_STATEMENT).statement.len(), LONGEST_STATEMENT);
+        fn node_with_statement(length: usize) -> FleetNode {
+            read_node(&[b"node".to_vec(), b"1500".to_vec(), vec![b'x'; length]]).unwrap()
+        }
         assert_eq!(
-            (of(LONGEST_STATEMENT + 1).statement.len(), of(1).heard_of),
+            node_with_statement(LONGEST_STATEMENT).statement.len(),
+            LONGEST_STATEMENT
+        );
+        assert_eq!(
+            (
+                node_with_statement(LONGEST_STATEMENT + 1).statement.len(),
+                node_with_statement(1).heard_of
+            ),
             (0, Duration::from_millis(1500))
         );
     }

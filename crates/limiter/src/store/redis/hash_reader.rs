@@ -83,7 +83,7 @@ async fn read(
     let answer = tokio::time::timeout(timeout, call)
         .await
         .map_err(|_| StoreError::Timeout)?;
-    let values: Vec<FieldValue> = answer.map_err(CallError::of_one_key)?;
+    let values: Vec<FieldValue> = answer.map_err(CallError::for_one_key)?;
     if values.len() == fields.len() {
         Ok(values)
     } else {

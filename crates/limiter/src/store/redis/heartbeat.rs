@@ -46,7 +46,7 @@ pub type NodeStatement = Arc<dyn Fn() -> Vec<u8> + Send + Sync>;
 /// This process's membership.
 pub struct Heartbeat {
     topology: Topology,
-    /// Of the set of nodes, and of what they say.
+    /// The keys of the set of nodes, and of their statements.
     keys: Vec<Key>,
     id: String,
     share: Arc<FleetShare>,
@@ -153,7 +153,7 @@ impl Heartbeat {
                 (self.keys.clone(), args)
             })
             .await;
-        let reply = reply.map_err(CallError::of_one_key)?;
+        let reply = reply.map_err(CallError::for_one_key)?;
         let numbers: Result<Vec<u32>, _> = reply.into_iter().map(u32::try_from).collect();
         match numbers.as_deref() {
             Ok([nodes, rank, silent @ ..]) => Ok(Beat {

@@ -169,7 +169,7 @@ impl RedisInspector {
             node: 0,
             claim: none,
         };
-        let key = self.key(&permit_key::of(key));
+        let key = self.key(&permit_key::new(key));
         let reply: Vec<i64> = self
             .run(&script::CONCURRENCY, &key, |deadline| {
                 (vec![key.clone()], permits::args(&[&claim], deadline))
@@ -195,7 +195,7 @@ impl RedisInspector {
         .await;
         answer
             .map_err(|_| StoreError::Timeout)?
-            .map_err(CallError::of_one_key)
+            .map_err(CallError::for_one_key)
     }
 
     pub(crate) fn key(&self, key: &[u8]) -> Key {
@@ -279,7 +279,7 @@ impl Inspect for RedisInspector {
 
     fn server_of_permits(&self, key: &BucketKey) -> ServerId {
         self.topology
-            .server_of(redis_keyslot(self.key(&permit_key::of(key)).as_bytes()))
+            .server_of(redis_keyslot(self.key(&permit_key::new(key)).as_bytes()))
     }
 }
 

@@ -38,7 +38,7 @@ impl RedisStore {
             let reply = self
                 .take_slot(&all, 0, units)
                 .await
-                .map_err(CallError::of_one_key)?;
+                .map_err(CallError::for_one_key)?;
             return Ok(grant_of(charges, &reply));
         }
         Box::pin(self.take_by_hash_slot(charges, units)).await
@@ -105,7 +105,7 @@ impl RedisStore {
                     let server = self.topology.server_of(hash_slot);
                     return Err(StoreFailure {
                         server,
-                        error: error.of_one_key(),
+                        error: error.for_one_key(),
                     });
                 }
             }

@@ -7,6 +7,6 @@ use crate::limit::key::Key;
 const PREFIX: &str = "!in-flight:";
 
 /// The key of the permits of a limit's key.
-pub(super) fn of(key: &Key) -> Vec<u8> {
+pub(super) fn new(key: &Key) -> Vec<u8> {
     [PREFIX.as_bytes(), key.as_bytes()].concat()
 }

@@ -21,7 +21,7 @@ impl RedisStore {
     ) -> Result<Vec<GrantedPermits>, StoreError> {
         let keys: Vec<Vec<u8>> = claims
             .iter()
-            .map(|claim| permit_key::of(&claim.key))
+            .map(|claim| permit_key::new(&claim.key))
             .collect();
         let hash_slots =
             self.by_hash_slot(keys.iter().zip(claims).enumerate(), |(_, (key, _))| key);
@@ -34,7 +34,7 @@ impl RedisStore {
         });
         let mut granted = vec![GrantedPermits::default(); claims.len()];
         for ((_, part), reply) in hash_slots.iter().zip(join_all(calls).await) {
-            for ((place, _), permits) in part.iter().zip(reply.map_err(CallError::of_one_key)?) {
+            for ((place, _), permits) in part.iter().zip(reply.map_err(CallError::for_one_key)?) {
                 granted[*place] = permits;
             }
         }
@@ -98,7 +98,7 @@ pub(super) fn args(claims: &[&PermitClaim], deadline: i64) -> Vec<Value> {
     args
 }
 
-/// The script's reply for so many claims: see its head.
+/// The script's reply for `claims` claims: see its head.
 pub(super) fn parse(reply: &[i64], claims: usize) -> Option<Vec<GrantedPermits>> {
     let (numbers, []) = reply.get(2..)?.as_chunks::<3>() else {
         return None;

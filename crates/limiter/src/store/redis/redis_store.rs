@@ -147,7 +147,7 @@ impl Store for RedisStore {
         units: u32,
     ) -> BoxFuture<'a, Result<Grant, StoreFailure>> {
         Box::pin(async move {
-            let charges = MergedCharges::of(charges);
+            let charges = MergedCharges::new(charges);
             self.take_all(&charges, units).await
         })
     }
@@ -182,7 +182,7 @@ impl Store for RedisStore {
 
     fn server_of_permits(&self, key: &BucketKey) -> ServerId {
         match &*self.topology {
-            Topology::Cluster(cluster) => cluster.server_of(self.hash_slot(&permit_key::of(key))),
+            Topology::Cluster(cluster) => cluster.server_of(self.hash_slot(&permit_key::new(key))),
             Topology::Single(_) | Topology::Sentinel(..) => ServerId::ONLY,
         }
     }

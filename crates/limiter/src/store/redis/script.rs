@@ -92,7 +92,7 @@ pub(crate) type Input = (Vec<Key>, Vec<Value>);
 pub(crate) struct Script {
     text: &'static str,
     sha1: Str,
-    /// Its first argument is a deadline. Its reply starts with -1 when that had passed, followed by
+    /// Whether the first argument is a deadline. The reply starts with -1 when that had passed, followed by
     /// the server's time.
     pub timed: bool,
     /// The time limits of the store that a run may take.

@@ -61,7 +61,7 @@ impl RedisStore {
     }
 }
 
-/// The script's reply for so many buckets: see its head.
+/// The script's reply for `buckets` buckets: see its head.
 fn parse(reply: &Value, buckets: usize) -> Option<SlotReply> {
     let Value::Array(integers) = reply else {
         return None;

@@ -4,7 +4,7 @@ const HOLD: Duration = Duration::from_secs(5);
 const HOLD_US: u64 = 5_000_000;
 
 fn cache() -> Arc<PlanCache> {
-    PlanCaches::default().of(&"plans".into(), AlgorithmKind::TokenBucket)
+    PlanCaches::default().cache(&"plans".into(), AlgorithmKind::TokenBucket)
 }
 
 fn learn(cache: &PlanCache, field: &str, text: Option<&str>, at_us: u64) {
@@ -129,24 +129,24 @@ fn an_unreadable_hash_is_logged_in_its_turn_and_no_request_waits_for_it() {
 #[test]
 fn one_hash_has_one_cache_as_long_as_someone_needs_it() {
     let caches = PlanCaches::default();
-    let one = caches.of(&"plans".into(), AlgorithmKind::TokenBucket);
+    let one = caches.cache(&"plans".into(), AlgorithmKind::TokenBucket);
     learn(&one, "a", Some("7/s"), 0);
     assert!(
         caches
-            .of(&"plans".into(), AlgorithmKind::TokenBucket)
+            .cache(&"plans".into(), AlgorithmKind::TokenBucket)
             .plan(&Key::from("a"))
             .is_some()
     );
     assert!(
         caches
-            .of(&"others".into(), AlgorithmKind::TokenBucket)
+            .cache(&"others".into(), AlgorithmKind::TokenBucket)
             .plan(&Key::from("a"))
             .is_none()
     );
     drop(one);
     assert!(
         caches
-            .of(&"plans".into(), AlgorithmKind::TokenBucket)
+            .cache(&"plans".into(), AlgorithmKind::TokenBucket)
             .plan(&Key::from("a"))
             .is_none()
     );
@@ -158,7 +158,7 @@ fn each_manner_of_counting_has_its_own_plans_of_a_hash() {
     let zone = |name: &str| AlgorithmKind::FixedWindow {
         zone: Some(name.into()),
     };
-    let of = |algorithm| caches.of(&"plans".into(), algorithm);
+    let of = |algorithm| caches.cache(&"plans".into(), algorithm);
     let bucket = of(AlgorithmKind::TokenBucket);
     let berlin = of(zone("Europe/Berlin"));
     for cache in [&bucket, &berlin] {

@@ -285,7 +285,7 @@ async fn too_many_at_once_are_settled_as_while_the_store_is_away() {
 #[tokio::test(start_paused = true)]
 async fn a_refund_forgets_the_denial_of_its_bucket() {
     let bench = Bench::new();
-    let limiter = Limiter::of_node(bench.node.clone(), bench.store.clone());
+    let limiter = Limiter::for_node(bench.node.clone(), bench.store.clone());
     let taken = charge(shape(1, 100), 60);
     let checks = checks(taken.clone());
     let decision = limiter.decide(&checks).wait().await;
@@ -293,7 +293,7 @@ async fn a_refund_forgets_the_denial_of_its_bucket() {
         (decision.granted, decision.decided_by),
         (true, DecidedBy::Redis)
     );
-    let reservation = Reservation::of(taken, OnOutage::Local, decision.source(0));
+    let reservation = Reservation::new(taken, OnOutage::Local, decision.source(0));
     assert!(!limiter.decide(&checks).wait().await.granted);
     assert_eq!(
         limiter
@@ -314,7 +314,7 @@ async fn a_refund_forgets_the_denial_of_its_bucket() {
 #[tokio::test(start_paused = true)]
 async fn tokens_spent_from_a_lease_are_settled_like_others() {
     let bench = Bench::new();
-    let limiter = Limiter::of_node(bench.node.clone(), bench.store.clone());
+    let limiter = Limiter::for_node(bench.node.clone(), bench.store.clone());
     let asks = [charge(shape(100, 10_000).leased(10), 10)];
     let checks = checks(asks[0].clone());
     let mut decision = limiter.decide(&checks).wait().await;
@@ -330,11 +330,11 @@ async fn tokens_spent_from_a_lease_are_settled_like_others() {
         .levels[0]
         .remaining;
     limiter.settler().settle(
-        Reservation::of(asks[0].clone(), OnOutage::Local, decision.source(0)),
+        Reservation::new(asks[0].clone(), OnOutage::Local, decision.source(0)),
         1,
     );
     limiter.settler().settle(
-        Reservation::of(asks[0].clone(), OnOutage::Local, decision.source(0)),
+        Reservation::new(asks[0].clone(), OnOutage::Local, decision.source(0)),
         30,
     );
     limiter.settled().await;

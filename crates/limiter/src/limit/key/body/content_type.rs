@@ -15,7 +15,7 @@ pub enum BodyFormat {
 impl BodyFormat {
     /// The format that the fields of a request tell. `None`: the body is of another type, in
     /// another character set than UTF-8, or compressed.
-    pub fn of(headers: &HeaderMap) -> Option<Self> {
+    pub fn from_headers(headers: &HeaderMap) -> Option<Self> {
         if !headers.get_all(CONTENT_ENCODING).iter().all(|coding| {
             coding
                 .as_bytes()

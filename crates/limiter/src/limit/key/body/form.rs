@@ -74,12 +74,12 @@ fn value(found: FoundField<'_>) -> Option<String> {
 /// Whether a reader may find each of `members` in a query.
 pub fn in_query<'a>(query: &[u8], members: impl IntoIterator<Item = &'a str>) -> Vec<bool> {
     let wanted: Vec<_> = members.into_iter().map(WantedName::new).collect();
-    seen(fields(query), &wanted, true)
+    found_in(fields(query), &wanted, true)
 }
 
 /// Whether a reader who takes JSON for a form finds each of `members` in it.
 pub fn hidden_in_json(content: &[u8], members: &[Arc<str>]) -> Vec<bool> {
-    seen(
+    found_in(
         fields(content).filter(|field| field.is_first).skip(1),
         &wanted(members),
         false,
@@ -87,7 +87,7 @@ pub fn hidden_in_json(content: &[u8], members: &[Arc<str>]) -> Vec<bool> {
 }
 
 /// Whether each name is among the fields. A name that is malformed `may_be_any`.
-fn seen<'a>(
+fn found_in<'a>(
     fields: impl Iterator<Item = Field<'a>>,
     wanted: &[WantedName<'_>],
     may_be_any: bool,

@@ -34,8 +34,7 @@ pub use content_type::BodyFormat;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BodyMember {
-    /// Of a form the name of a field. Of JSON the name of a member; dots lead into objects:
-    /// `user.name`.
+    /// The name of a form's field, or of a member of JSON; dots lead into objects: `user.name`.
     pub name: Arc<str>,
     /// Values that differ only in case or in accents are one.
     pub ignore_case: bool,
@@ -50,7 +49,7 @@ pub struct BodyMember {
 ///
 /// let mut headers = HeaderMap::new();
 /// headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-/// let format = BodyFormat::of(&headers).unwrap();
+/// let format = BodyFormat::from_headers(&headers).unwrap();
 /// let values = BodyValues::read(&["user.name".into()], format, &Uri::from_static("/login"), br#"{"user":{"name":"ada"}}"#);
 /// assert_eq!(values.get("user.name"), Some("ada"));
 /// ```
@@ -85,7 +84,7 @@ impl BodyValues {
                 .iter()
                 .zip(values)
                 .filter_map(|(member, value)| {
-                    Some((member.clone(), value::usual(&value?)?.into_owned()))
+                    Some((member.clone(), value::canonical(&value?)?.into_owned()))
                 })
                 .collect(),
         )
@@ -93,7 +92,7 @@ impl BodyValues {
 
     /// Adds a value that was described and not read.
     pub fn describe(&mut self, name: &str, value: &str) {
-        let value = value::usual(value).map(|value| (name.into(), value.into_owned()));
+        let value = value::canonical(value).map(|value| (name.into(), value.into_owned()));
         self.0.extend(value);
     }
 
@@ -116,8 +115,8 @@ fn remove(values: &mut [Option<String>], are_ambiguous: &[bool]) {
 }
 
 impl BodyMember {
-    /// Its value, in its one spelling.
-    pub(super) fn of<'a>(&self, values: &'a BodyValues) -> Option<Cow<'a, [u8]>> {
+    /// The value of this member, in its one spelling.
+    pub(super) fn value<'a>(&self, values: &'a BodyValues) -> Option<Cow<'a, [u8]>> {
         let value = values.get(&self.name)?;
         Some(if self.ignore_case {
             value::without_case(value).into_bytes().into()

@@ -21,7 +21,7 @@ fn format(fields: &[(http::HeaderName, &'static str)]) -> Option<BodyFormat> {
     for (name, value) in fields {
         headers.append(name, HeaderValue::from_static(value));
     }
-    BodyFormat::of(&headers)
+    BodyFormat::from_headers(&headers)
 }
 
 #[test]
@@ -466,7 +466,7 @@ fn case_and_accents_are_ignored_where_that_is_asked_for() {
             name: "username".into(),
             ignore_case,
         }
-        .of(&values)
+        .value(&values)
         .unwrap()
         .into_owned();
         String::from_utf8(bytes).unwrap()

@@ -9,7 +9,7 @@ use icu_normalizer::{ComposingNormalizer, DecomposingNormalizer};
 /// The value as it counts: without white space around it and without characters that nobody sees,
 /// in the one spelling that Unicode gives its characters (NFKC). `None`: it has control characters,
 /// where some readers end a text.
-pub fn usual(value: &str) -> Option<Cow<'_, str>> {
+pub fn canonical(value: &str) -> Option<Cow<'_, str>> {
     let bare = value.trim();
     if bare.is_ascii() {
         return (!bare.chars().any(char::is_control)).then_some(Cow::Borrowed(bare));

@@ -10,7 +10,7 @@ use http::{HeaderMap, StatusCode};
 
 use crate::limit::cost::{CostField, JsonTerm, ResponseCost, number};
 use crate::request::response::usage::event_stream::{EventStream, StreamPart};
-use crate::request::response::usage::terms::{TermScanners, ToldTerms};
+use crate::request::response::usage::terms::{ReportedTerms, TermScanners};
 
 /// The usage that a response tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(crate) enum Usage {
     /// The tokens that the request cost, `max` at most.
     Tokens(u64),
     /// Not all of the cost was told: what is reserved, and no less than this.
-    AtLeast(u64, Untold),
+    AtLeast(u64, Unreported),
     /// The whole reservation: the cost was known, and the response counts.
     Whole,
     /// Nothing: responses of this status do not count.
@@ -29,7 +29,7 @@ pub(crate) enum Usage {
 
 /// Why a cost is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Untold {
+pub(crate) enum Unreported {
     /// The field is not there.
     Absent,
     /// The field is no whole number, comes twice, or the body is encoded.
@@ -60,7 +60,7 @@ impl UsageReader {
             by,
             body: None,
             least: 0,
-            usage: Usage::AtLeast(0, Untold::Absent),
+            usage: Usage::AtLeast(0, Unreported::Absent),
         }
     }
 
@@ -75,7 +75,7 @@ impl UsageReader {
         if let Some(absent) = self.by.absent.filter(|_| status.is_success()) {
             self.least = absent.get();
         }
-        self.usage = Usage::AtLeast(self.least, Untold::Absent);
+        self.usage = Usage::AtLeast(self.least, Unreported::Absent);
         match &self.by.field {
             CostField::Header(name) => {
                 let mut values = fields.get_all(name).iter();
@@ -113,23 +113,23 @@ impl UsageReader {
             return self.usage;
         };
         let (BodyScanner::Json(scanners) | BodyScanner::Events(_, scanners)) = body;
-        let ToldTerms {
+        let ReportedTerms {
             sum,
             absent,
             invalid,
-        } = scanners.told(terms);
+        } = scanners.reported(terms);
         let told = self.bounded(sum);
         match (absent || invalid, complete) {
             (false, true) => Usage::Tokens(told),
-            (false, false) => Usage::AtLeast(told, Untold::Cut),
-            (true, false) => Usage::AtLeast(told.max(self.least), Untold::Cut),
-            (true, true) if invalid => Usage::AtLeast(told.max(self.least), Untold::Unreadable),
-            (true, true) => Usage::AtLeast(told.max(self.least), Untold::Absent),
+            (false, false) => Usage::AtLeast(told, Unreported::Cut),
+            (true, false) => Usage::AtLeast(told.max(self.least), Unreported::Cut),
+            (true, true) if invalid => Usage::AtLeast(told.max(self.least), Unreported::Unreadable),
+            (true, true) => Usage::AtLeast(told.max(self.least), Unreported::Absent),
         }
     }
 
     fn unreadable(&self) -> Usage {
-        Usage::AtLeast(self.least, Untold::Unreadable)
+        Usage::AtLeast(self.least, Unreported::Unreadable)
     }
 
     fn bounded(&self, scanned: u64) -> u64 {
@@ -176,8 +176,8 @@ mod tests {
     use super::*;
     use crate::limit::cost::json_path::JsonPath;
 
-    const ABSENT: Usage = Usage::AtLeast(0, Untold::Absent);
-    const UNREADABLE: Usage = Usage::AtLeast(0, Untold::Unreadable);
+    const ABSENT: Usage = Usage::AtLeast(0, Unreported::Absent);
+    const UNREADABLE: Usage = Usage::AtLeast(0, Unreported::Unreadable);
 
     fn nonzero(number: u64) -> NonZeroU64 {
         NonZeroU64::new(number).unwrap()
@@ -246,10 +246,10 @@ mod tests {
             json(&[("content-encoding", "Identity")], body, true),
             Usage::Tokens(8)
         );
-        assert_eq!(json(&[], body, false), Usage::AtLeast(8, Untold::Cut));
+        assert_eq!(json(&[], body, false), Usage::AtLeast(8, Unreported::Cut));
         assert_eq!(
             json(&[], &body[..20], false),
-            Usage::AtLeast(0, Untold::Cut)
+            Usage::AtLeast(0, Unreported::Cut)
         );
         assert_eq!(
             json(&[], r#"{"usage":{"total":700}}"#, true),
@@ -281,36 +281,36 @@ mod tests {
 
     #[test]
     fn a_successful_response_without_a_number_costs_what_an_absent_one_does() {
-        let told = |absent, status, body: &str, complete| {
+        let reported = |absent, status, body: &str, complete| {
             let mut reading = by(JsonPath::parse("usage.total").unwrap().into(), Some(absent));
             reading.head(status, &fields(&[("content-type", "text/event-stream")]));
             reading.feed(body.as_bytes());
             reading.end(complete)
         };
-        let told_seven = "data: {\"usage\":{\"total\":7}}\n\n";
+        let reports_seven = "data: {\"usage\":{\"total\":7}}\n\n";
         assert_eq!(
-            told(60, StatusCode::OK, "data: [DONE]\n\n", true),
-            Usage::AtLeast(60, Untold::Absent)
+            reported(60, StatusCode::OK, "data: [DONE]\n\n", true),
+            Usage::AtLeast(60, Unreported::Absent)
         );
         assert_eq!(
-            told(60, StatusCode::OK, "data: {\"usage\":3}\n\n", true),
-            Usage::AtLeast(60, Untold::Absent)
+            reported(60, StatusCode::OK, "data: {\"usage\":3}\n\n", true),
+            Usage::AtLeast(60, Unreported::Absent)
         );
         assert_eq!(
-            told(60, StatusCode::OK, "data: {", false),
-            Usage::AtLeast(60, Untold::Cut)
+            reported(60, StatusCode::OK, "data: {", false),
+            Usage::AtLeast(60, Unreported::Cut)
         );
         assert_eq!(
-            told(60, StatusCode::OK, told_seven, true),
+            reported(60, StatusCode::OK, reports_seven, true),
             Usage::Tokens(7),
             "the number is there"
         );
         assert_eq!(
-            told(60, StatusCode::OK, told_seven, false),
-            Usage::AtLeast(7, Untold::Cut)
+            reported(60, StatusCode::OK, reports_seven, false),
+            Usage::AtLeast(7, Unreported::Cut)
         );
         assert_eq!(
-            told(60, StatusCode::SERVICE_UNAVAILABLE, "busy", true),
+            reported(60, StatusCode::SERVICE_UNAVAILABLE, "busy", true),
             ABSENT,
             "a failure has nothing to tell"
         );
@@ -319,7 +319,7 @@ mod tests {
             Some(60),
         );
         header.head(StatusCode::OK, &fields(&[("x-used", "some")]));
-        assert_eq!(header.end(true), Usage::AtLeast(60, Untold::Unreadable));
+        assert_eq!(header.end(true), Usage::AtLeast(60, Unreported::Unreadable));
     }
 
     #[test]
@@ -331,7 +331,7 @@ mod tests {
             first_of: vec![path("usage.out"), path("message.usage.out")],
             weight: nonzero(4),
         };
-        let told = |body: &str| {
+        let reported = |body: &str| {
             let mut reading = by(
                 CostField::Json([path("usage.in").into(), output.clone()].into()),
                 Some(60),
@@ -342,37 +342,40 @@ mod tests {
                 .for_each(|piece| reading.feed(piece));
             reading.end(true)
         };
-        assert_eq!(told(r#"{"usage":{"in":10,"out":5}}"#), Usage::Tokens(30));
         assert_eq!(
-            told(r#"{"message":{"usage":{"out":6}},"usage":{"in":10}}"#),
-            Usage::Tokens(34)
-        );
-        assert_eq!(
-            told(r#"{"message":{"usage":{"out":6}},"usage":{"in":10,"out":5}}"#),
+            reported(r#"{"usage":{"in":10,"out":5}}"#),
             Usage::Tokens(30)
         );
         assert_eq!(
-            told(r#"{"message":{"usage":{"out":6}},"usage":{"in":10,"out":"x"}}"#),
+            reported(r#"{"message":{"usage":{"out":6}},"usage":{"in":10}}"#),
             Usage::Tokens(34)
         );
         assert_eq!(
-            told(r#"{"usage":{"in":90,"out":18446744073709551615}}"#),
+            reported(r#"{"message":{"usage":{"out":6}},"usage":{"in":10,"out":5}}"#),
+            Usage::Tokens(30)
+        );
+        assert_eq!(
+            reported(r#"{"message":{"usage":{"out":6}},"usage":{"in":10,"out":"x"}}"#),
+            Usage::Tokens(34)
+        );
+        assert_eq!(
+            reported(r#"{"usage":{"in":90,"out":18446744073709551615}}"#),
             Usage::Tokens(100),
             "max at most"
         );
         assert_eq!(
-            told(r#"{"usage":{"in":10}}"#),
-            Usage::AtLeast(60, Untold::Absent),
+            reported(r#"{"usage":{"in":10}}"#),
+            Usage::AtLeast(60, Unreported::Absent),
             "half of it is not all"
         );
         assert_eq!(
-            told(r#"{"usage":{"in":90}}"#),
-            Usage::AtLeast(90, Untold::Absent),
+            reported(r#"{"usage":{"in":90}}"#),
+            Usage::AtLeast(90, Unreported::Absent),
             "no less than was told"
         );
         assert_eq!(
-            told(r#"{"usage":{"in":90,"out":true}}"#),
-            Usage::AtLeast(90, Untold::Unreadable)
+            reported(r#"{"usage":{"in":90,"out":true}}"#),
+            Usage::AtLeast(90, Unreported::Unreadable)
         );
     }
 }

@@ -13,7 +13,7 @@ pub(super) struct TermScanners(SmallVec<[Scanner; 1]>);
 
 /// The numbers that the body has told so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ToldTerms {
+pub(super) struct ReportedTerms {
     /// The sum of the terms that were told.
     pub sum: u64,
     /// Some term was not told.
@@ -44,8 +44,8 @@ impl TermScanners {
     }
 
     /// The numbers told of `terms`, for which these scanners were made.
-    pub fn told(&self, terms: &[JsonTerm]) -> ToldTerms {
-        let mut told = ToldTerms {
+    pub fn reported(&self, terms: &[JsonTerm]) -> ReportedTerms {
+        let mut told = ReportedTerms {
             sum: 0,
             absent: false,
             invalid: false,

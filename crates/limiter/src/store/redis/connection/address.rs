@@ -75,16 +75,18 @@ impl Address {
             return None;
         }
         let (scheme, rest) = url.split_once("://")?;
-        let (rest, query) = rest
-            .split_once('?')
-            .map_or((rest, None), |(rest, query)| (rest, Some(query)));
-        let (authority, path) = rest
-            .split_once('/')
-            .map_or((rest, None), |(before, path)| (before, Some(path)));
-        let (login, hosts) = authority
-            .rsplit_once('@')
-            .map_or((None, authority), |(login, rest)| (Some(login), rest));
-        let login = login.map_or(Some(Login::default()), Login::parse)?;
+        let (rest, query) = match rest.split_once('?') {
+            Some((rest, query)) => (rest, Some(query)),
+            None => (rest, None),
+        };
+        let (authority, path) = match rest.split_once('/') {
+            Some((authority, path)) => (authority, Some(path)),
+            None => (rest, None),
+        };
+        let (login, hosts) = match authority.rsplit_once('@') {
+            Some((login, hosts)) => (Login::parse(login)?, hosts),
+            None => (Login::default(), authority),
+        };
         let mut query = Query::parse(query)?;
         let (tls, kind) = match scheme.strip_prefix("rediss") {
             Some(kind) => (true, kind),
@@ -175,14 +177,12 @@ struct Query(Vec<(String, String)>);
 
 impl Query {
     fn parse(text: Option<&str>) -> Option<Self> {
-        let pairs = text
-            .into_iter()
-            .flat_map(|text| text.split('&'))
-            .map(|pair| {
-                let (name, value) = pair.split_once('=')?;
-                Some((name.to_owned(), decoded(value)?))
-            });
-        pairs.collect::<Option<_>>().map(Self)
+        let mut pairs = Vec::new();
+        for pair in text.into_iter().flat_map(|text| text.split('&')) {
+            let (name, value) = pair.split_once('=')?;
+            pairs.push((name.to_owned(), decoded(value)?));
+        }
+        Some(Self(pairs))
     }
 
     fn take(&mut self, name: &str) -> Option<String> {
@@ -211,7 +211,10 @@ fn database(text: &str) -> Option<Option<u8>> {
 }
 
 fn socket(path: &str) -> Option<PathBuf> {
-    (!path.is_empty()).then(|| Some(PathBuf::from(format!("/{}", decoded(path)?))))?
+    if path.is_empty() {
+        return None;
+    }
+    Some(PathBuf::from(format!("/{}", decoded(path)?)))
 }
 
 #[cfg(test)]

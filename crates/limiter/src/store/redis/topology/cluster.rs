@@ -130,7 +130,7 @@ impl Cluster {
 
     /// The server that has `slot`, as far as is known.
     pub fn server_of(&self, slot: u16) -> ServerId {
-        ServerId::of(&self.servers.owner(slot).to_string())
+        ServerId::from_name(&self.servers.owner(slot).to_string())
     }
 
     /// The name of a server that is in the map.
@@ -139,7 +139,7 @@ impl Cluster {
         map.connected
             .keys()
             .map(Host::to_string)
-            .find(|name| ServerId::of(name) == server)
+            .find(|name| ServerId::from_name(name) == server)
     }
 
     pub async fn quit(&self) {

@@ -49,7 +49,7 @@ fn reply_head(reply: &Value) -> Option<(i64, i64)> {
 impl CallError {
     /// The error of a call for one key, which cannot be on two servers: a server that says so is
     /// wrong.
-    pub fn of_one_key(self) -> StoreError {
+    pub fn for_one_key(self) -> StoreError {
         match self {
             Self::SlotMoving => StoreError::Moved,
             Self::Store(error) => error,
