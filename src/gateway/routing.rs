@@ -61,7 +61,7 @@ fn resolve_path(
 fn look_up<'g>(gateway: &'g Gateway, exchange: &mut Exchange<'g>) -> &'g RouteGuard {
     let request = &*exchange.request;
     let host = if gateway.table.names_hosts() {
-        host::of(request.uri(), request.headers())
+        host::find(request.uri(), request.headers())
     } else {
         Cow::Borrowed("")
     };

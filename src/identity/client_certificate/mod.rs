@@ -34,7 +34,7 @@ impl Authenticator for CertificateAuthenticator {
         let Some(certificate) = source.client_certificate else {
             return Finding::Absent;
         };
-        match self.part.of(certificate) {
+        match self.part.value(certificate) {
             Some(id) => Finding::checked(Ok(Arc::new(CallerIdentity::new(&self.name, id)))),
             None => Finding::refused(NO_NAME),
         }

@@ -71,7 +71,7 @@ impl Scalar for TrafficShare {
     const WHAT: &'static str = "a share";
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
-        let share = units::parse_percent(text).and_then(Self::of_hundredths);
+        let share = units::parse_percent(text).and_then(Self::from_hundredths);
         share.ok_or_else(|| {
             ValueProblem::new(format!("{} is not a share", quote(text)))
                 .hint("write 0% to 100%, such as 5% or 0.5%")
