@@ -19,10 +19,11 @@ use tollgate_limiter::store::inspect::{CacheListener, ChangeNotice, Inspect};
 use tollgate_limiter::store::redis::heartbeat::Heartbeat;
 use tollgate_limiter::store::redis::inspect::RedisInspector;
 
-use super::console::{ConsoleControl, ShownParts};
 use super::exporter::{self, Exporter};
 use super::listeners::{AdminSockets, ReservedSockets};
 use super::node_report;
+use super::optional::console::{ConsoleControl, ShownParts};
+use super::optional::team::TeamControl;
 use super::reload::Reloader;
 use super::restart::attempts::Successor;
 use super::restart::predecessor::{HandoverOffer, PreparedOffer};
@@ -30,7 +31,6 @@ use super::restart::successor::Predecessor;
 use super::restart::systemd::{self, ServiceState};
 use super::shared::{ADMIN_DRAIN, DENIAL_WINDOW, FleetMember, SharedState, UPKEEP};
 use super::signals::Signals;
-use super::team::TeamControl;
 use super::workers::Workers;
 use crate::admin::AdminPages;
 use crate::admin::browser_guard::OwnOrigins;
@@ -149,12 +149,13 @@ impl ControlPlane {
         let probes = probes.map(TcpListener::from_std).transpose()?;
         let console = match &admin {
             Some(listener) => {
+                let counting = exporter.clone();
                 let shown = ShownParts {
                     admin: state.clone(),
                     team: &team,
                     status: reloader.status.clone(),
                     metrics: metrics.clone(),
-                    exporter: exporter.clone(),
+                    in_flight: Arc::new(move || counting.in_flight()),
                     shared: &shared,
                 };
                 ConsoleControl::new(listener, shown)?

@@ -4,12 +4,10 @@
 //! `assemble` turns a configuration into a [`Gateway`], of which `kept_routes` has the routes that
 //! go on; `workers` serve it on the data plane, and `control` is the control plane: `signals` and
 //! changed files lead to a `reload`, and the `exporter` renders the metrics. `shared` is the state
-//! that both planes use. `team` and `console` are the parts for people, which a build may lack.
+//! that both planes use. `optional` are the parts for people, which a build may lack.
 //! `listeners` opens sockets, and `restart` has those that another process opened.
 
 mod assemble;
-#[cfg_attr(not(feature = "console"), path = "without_console.rs")]
-mod console;
 mod control;
 mod descriptors;
 mod exporter;
@@ -17,12 +15,11 @@ pub mod files;
 mod kept_routes;
 mod listeners;
 mod node_report;
+mod optional;
 mod reload;
 mod restart;
 mod shared;
 mod signals;
-#[cfg_attr(not(feature = "team"), path = "without_team.rs")]
-mod team;
 #[cfg(test)]
 mod tests;
 
@@ -40,6 +37,7 @@ use files::endpoints::EndpointFiles;
 use files::maintenance::MaintenanceFiles;
 use files::tls::TlsFiles;
 use listeners::{AdminSockets, BoundListener, BoundListeners, SocketSources};
+use optional::team::{self, Policies, PolicyNews};
 use reload::{FreshFile, Reloader};
 use restart::attempts::OfferedSockets;
 use restart::predecessor::{HandoverPoint, PreparedOffer};
@@ -47,7 +45,6 @@ use restart::successor::HandedOver;
 use restart::{successor, systemd};
 use shared::{FleetMember, SharedState};
 use signals::Signals;
-use team::{Policies, PolicyNews};
 
 use tollgate_limiter::limit::algorithm::QuotaError;
 use tollgate_limiter::store::memory::MemoryStore;

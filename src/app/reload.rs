@@ -17,9 +17,9 @@ use super::files::endpoints::EndpointFiles;
 use super::files::maintenance::MaintenanceFiles;
 use super::files::tls::TlsFiles;
 use super::files::tls_watch::TlsFileWatches;
+use super::optional::team::{NodePolicies, Policies, PolicyNews};
 use super::restart::systemd::{self, ServiceState};
 use super::signals::{OperatorSignal, Signals};
-use super::team::{NodePolicies, Policies, PolicyNews};
 use crate::admin::config_status::ConfigStatus;
 use crate::clock::{self, Instant};
 use crate::config::source_watch::SourceWatches;
@@ -312,7 +312,7 @@ async fn news(news: Option<&mut PolicyNews>) {
 /// The configuration that the file comes to with these policies.
 async fn lay(policies: &Policies, choice: NodePolicies) -> anyhow::Result<Loaded> {
     let ground = policies.ground();
-    let mut loaded = spawn_blocking(move || choice.lay(&ground)).await??;
+    let mut loaded = spawn_blocking(move || choice.apply(&ground)).await??;
     // Those of the file were told when it was read.
     loaded.warnings.retain(|warning| warning.at.is_none());
     Ok(loaded)
@@ -403,7 +403,7 @@ fn checked(ground: &Ground, choices: &[NodePolicies]) -> Result<CheckedFile, Mis
             refused: None,
         });
     };
-    match newest.lay(ground) {
+    match newest.apply(ground) {
         Ok(loaded) => Ok(CheckedFile {
             loaded,
             laid: Some(newest.clone()),

@@ -6,12 +6,11 @@ use std::sync::Arc;
 
 use axum::Router;
 
-use super::exporter::Exporter;
-use super::shared::SharedState;
 use super::team::TeamControl;
 use crate::admin::AdminExtension;
 use crate::admin::config_status::ConfigStatus;
 use crate::admin::state::AdminState;
+use crate::app::shared::SharedState;
 use crate::observe::recorder::MetricsHandle;
 
 /// The parts of a gateway that a console shows.
@@ -21,7 +20,8 @@ pub struct ShownParts<'a> {
     pub team: &'a TeamControl,
     pub status: Arc<ConfigStatus>,
     pub metrics: MetricsHandle,
-    pub exporter: Arc<Exporter>,
+    /// Requests in flight, and tunnels among them.
+    pub in_flight: Arc<dyn Fn() -> (usize, usize) + Send + Sync>,
     pub shared: &'a SharedState,
 }
 
