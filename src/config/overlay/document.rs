@@ -112,21 +112,24 @@ pub(super) fn node(
         Json::Number(number) => scalar(&number.to_string(), true),
         Json::String(text) => scalar(text, false),
         Json::Array(items) => {
-            let item =
-                |(index, item)| node(item, location.index(index, NOWHERE), depth + 1, report);
-            YamlValue::List(items.iter().enumerate().map(item).collect::<Option<_>>()?)
+            let mut nodes = Vec::with_capacity(items.len());
+            for (index, item) in items.iter().enumerate() {
+                let at = location.index(index, NOWHERE);
+                nodes.push(node(item, at, depth + 1, report)?);
+            }
+            YamlValue::List(nodes)
         }
         Json::Object(members) => {
-            let entry = |(key, value): (&String, &Json)| {
+            let mut entries = Vec::with_capacity(members.len());
+            for (key, value) in members {
                 let at = location.key(key, NOWHERE);
-                let value = node(value, at.clone(), depth + 1, report)?;
-                Some(NodeEntry {
+                entries.push(NodeEntry {
                     key: key.clone(),
+                    value: node(value, at.clone(), depth + 1, report)?,
                     key_location: at,
-                    value,
-                })
-            };
-            YamlValue::Map(members.iter().map(entry).collect::<Option<_>>()?)
+                });
+            }
+            YamlValue::Map(entries)
         }
     };
     Some(YamlNode { location, value })

@@ -1,13 +1,12 @@
-//! A part of a route: a copy whose match is narrower, under a name of its own.
+//! A part of a route: a copy whose match is narrower, under a name of its own. It takes only
+//! requests that its route takes.
 
 use crate::config::check;
 use crate::config::file::route::RawMatch;
 use crate::config::report::{Location, Report, ValueProblem, quote};
 use crate::config::yaml::decode::{Decode, Setting};
 use crate::config::yaml::node::{NodeEntry, YamlNode, YamlValue};
-use crate::route::Match;
-
-use super::within::{WidenedCondition, widened};
+use crate::route::{HeaderMatch, HostMatch, Match, PathMatch, Segment};
 
 /// The key of a route's conditions.
 const MATCH: &str = "match";
@@ -34,14 +33,24 @@ pub fn is_whole(part: &YamlNode) -> bool {
     }
 }
 
-/// The route called `name` that takes those requests of `route` which `part` is for, and its match.
-/// `None`: a mistake was reported.
+/// A part of a route, as it is written.
+pub struct PartSpec<'a> {
+    /// The name of the route that it becomes.
+    pub name: String,
+    pub at: &'a Location,
+    pub conditions: &'a YamlNode,
+}
+
+/// The route that takes the requests of `route` which a part is for, and its match. `None`: a
+/// mistake was reported.
 pub fn of(
-    (route, whole): (&YamlNode, &Match),
-    part: &YamlNode,
-    (name, at): (&str, &Location),
+    route: &YamlNode,
+    whole: &Match,
+    spec: &PartSpec<'_>,
     report: &mut Report,
 ) -> Option<(YamlNode, Match)> {
+    let at = spec.at;
+    let part = spec.conditions;
     let YamlValue::Map(entries) = &route.value else {
         return None;
     };
@@ -55,7 +64,7 @@ pub fn of(
     let named = YamlNode {
         location: at.clone(),
         value: YamlValue::Scalar {
-            text: name.to_owned(),
+            text: spec.name.clone(),
             plain: false,
         },
     };
@@ -136,13 +145,15 @@ fn joined(own: Option<&YamlNode>, part: &YamlNode) -> YamlNode {
                 let YamlValue::Map(more) = &inherited.value.value else {
                     continue;
                 };
-                let absent = |other: &&NodeEntry| {
-                    !headers
+                let own = headers.len();
+                for other in more {
+                    if !headers[..own]
                         .iter()
                         .any(|own| own.key.eq_ignore_ascii_case(&other.key))
-                };
-                let more: Vec<NodeEntry> = more.iter().filter(absent).cloned().collect();
-                headers.extend(more);
+                    {
+                        headers.push(other.clone());
+                    }
+                }
             }
             Some(_) => {}
         }
@@ -159,13 +170,18 @@ pub fn pairs(part: &YamlNode, whole: &Match) -> usize {
     let YamlValue::Map(entries) = &part.value else {
         return 0;
     };
-    let listed = |key, inherited| match entry(entries, key).map(|entry| &entry.value.value) {
+    let hosts = listed(entries, "host", whole.hosts.len());
+    hosts.saturating_mul(listed(entries, "path", whole.paths.len()))
+}
+
+/// How many conditions a part lists under `key`: without any, those `inherited` from its route.
+fn listed(entries: &[NodeEntry], key: &str, inherited: usize) -> usize {
+    match entry(entries, key).map(|entry| &entry.value.value) {
         None => inherited,
         Some(value) if value.is_null() => inherited,
         Some(YamlValue::List(items)) => items.len(),
         Some(_) => 1,
-    };
-    listed("host", whole.hosts.len()).saturating_mul(listed("path", whole.paths.len()))
+    }
 }
 
 /// The entry of `key`.
@@ -190,5 +206,198 @@ pub fn text_of(node: &YamlNode) -> Option<&str> {
             _ => None,
         },
         _ => None,
+    }
+}
+
+/// The first of a part's conditions that is not within those of its route.
+pub struct WidenedCondition {
+    /// The key of the match.
+    pub key: &'static str,
+    /// The condition, for messages.
+    pub shown: String,
+    /// The route's conditions, for messages.
+    pub of_route: String,
+    /// The remedy.
+    pub hint: &'static str,
+}
+
+const NARROW_IT: &str = "a resource is a part of its route: narrow it, or name another route";
+const KEEP_THE_NAMES: &str =
+    "give its parameters the names that they have in the route, each at its place";
+
+/// The first condition of `part` that lets it take requests that `whole` does not take.
+pub fn widened(part: &Match, whole: &Match) -> Option<WidenedCondition> {
+    for host in &part.hosts {
+        if !whole.hosts.iter().any(|other| host.is_within(other)) {
+            let of_route = in_one_line(whole.hosts.iter().map(show_host));
+            return Some(condition("host", show_host(host), of_route));
+        }
+    }
+    for path in &part.paths {
+        if !whole.paths.iter().any(|other| path.is_within(other)) {
+            let of_route = in_one_line(whole.paths.iter().map(PathMatch::to_string));
+            return Some(condition("path", path.to_string(), of_route));
+        }
+    }
+    // Limits, rewrites and fields of the route go by the names.
+    for path in &part.paths {
+        let mut covering = whole.paths.iter().filter(|other| path.is_within(other));
+        if !covering.any(|other| names_within(path, other)) {
+            let of_route = in_one_line(whole.paths.iter().map(PathMatch::to_string));
+            return Some(WidenedCondition {
+                hint: KEEP_THE_NAMES,
+                ..condition("path", path.to_string(), of_route)
+            });
+        }
+    }
+    widened_methods(part, whole).or_else(|| widened_headers(part, whole))
+}
+
+fn widened_methods(part: &Match, whole: &Match) -> Option<WidenedCondition> {
+    if whole.methods.is_empty() {
+        return None;
+    }
+    let mut methods = part.methods.iter();
+    let shown = if part.methods.is_empty() {
+        "any".to_owned()
+    } else {
+        methods
+            .find(|method| !whole.methods.contains(method))?
+            .to_string()
+    };
+    let of_route = in_one_line(whole.methods.iter().map(ToString::to_string));
+    Some(condition("methods", shown, of_route))
+}
+
+fn widened_headers(part: &Match, whole: &Match) -> Option<WidenedCondition> {
+    let lost = whole.headers.iter().find(|other| {
+        !part.headers.iter().any(|own| {
+            own.name == other.name && (other.value.is_none() || own.value == other.value)
+        })
+    })?;
+    // The route's value may be a secret, and is the file's.
+    let value = if lost.value.is_some() {
+        "a certain value"
+    } else {
+        "any value"
+    };
+    let shown = match part.headers.iter().find(|own| own.name == lost.name) {
+        Some(own) => show_header(own),
+        None => lost.name.to_string(),
+    };
+    Some(condition(
+        "headers",
+        shown,
+        format!("{}: {value}", lost.name),
+    ))
+}
+
+fn condition(key: &'static str, shown: String, of_route: String) -> WidenedCondition {
+    WidenedCondition {
+        key,
+        shown,
+        of_route,
+        hint: NARROW_IT,
+    }
+}
+
+fn in_one_line(conditions: impl Iterator<Item = String>) -> String {
+    conditions.collect::<Vec<_>>().join(", ")
+}
+
+/// Whether each parameter of the part that is called like a parameter of the whole stands in its
+/// place, and none there has another name.
+fn names_within(part: &PathMatch, whole: &PathMatch) -> bool {
+    let (PathMatch::Pattern(part), PathMatch::Pattern(whole)) = (part, whole) else {
+        return true;
+    };
+    for (at, segment) in part.segments.iter().enumerate() {
+        let Segment::Param(name) = segment else {
+            continue;
+        };
+        let keeps_its_name = match whole.segments.get(at) {
+            Some(Segment::Param(other)) => name == other,
+            Some(Segment::Literal(_)) | None => !whole.segments.contains(segment),
+        };
+        if !keeps_its_name {
+            return false;
+        }
+    }
+    true
+}
+
+fn show_host(host: &HostMatch) -> String {
+    match host {
+        HostMatch::Any => "any".to_owned(),
+        HostMatch::Exact(host) => host.to_string(),
+        HostMatch::Suffix(suffix) => format!("*{suffix}"),
+    }
+}
+
+fn show_header(header: &HeaderMatch) -> String {
+    match &header.value {
+        Some(value) => {
+            let value = String::from_utf8_lossy(value.as_bytes());
+            format!("{}: {value}", header.name)
+        }
+        None => format!("{}: any", header.name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::route::PathPattern;
+
+    fn pattern(text: &str) -> PathMatch {
+        let (text, rest) = match text.strip_suffix("/*") {
+            Some(text) => (text, true),
+            None => (text, false),
+        };
+        let mut segments = Vec::new();
+        for segment in text.split('/').skip(1) {
+            segments.push(match segment.strip_prefix('{') {
+                Some(name) => Segment::Param(name.trim_end_matches('}').into()),
+                None => Segment::Literal(segment.into()),
+            });
+        }
+        PathMatch::Pattern(PathPattern { segments, rest })
+    }
+
+    fn matches(path: &str) -> Match {
+        Match {
+            hosts: Vec::new(),
+            paths: vec![pattern(path)],
+            methods: Vec::new(),
+            headers: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_part_keeps_the_names_of_its_routes_parameters() {
+        for (part, whole) in [
+            ("/orders/{tenant}/{id}", "/orders/{tenant}/{id}"),
+            ("/orders/{tenant}/7", "/orders/{tenant}/{id}"),
+            ("/orders/{tenant}/{id}/{item}", "/orders/{tenant}/{id}/*"),
+            ("/orders/{any}/*", "/orders/*"),
+        ] {
+            assert!(
+                names_within(&pattern(part), &pattern(whole)),
+                "{part} {whole}"
+            );
+        }
+        for (part, whole) in [
+            ("/orders/{id}/{tenant}", "/orders/{tenant}/{id}"),
+            ("/orders/{x}/{id}", "/orders/{tenant}/{id}"),
+            ("/orders/a/{tenant}", "/orders/{tenant}/*"),
+        ] {
+            assert!(pattern(part).is_within(&pattern(whole)), "{part} {whole}");
+            let widened = widened(&matches(part), &matches(whole)).unwrap();
+            assert_eq!(
+                (widened.key, widened.hint),
+                ("path", KEEP_THE_NAMES),
+                "{part} {whole}"
+            );
+        }
     }
 }

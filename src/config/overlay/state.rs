@@ -35,8 +35,8 @@ const MOST_TEXT: usize = 64 << 20;
 /// Values of an application's objects at most: in a tree each takes many times its text.
 const MOST_VALUES: usize = 1_000_000;
 
-/// The applications of the newest revision that was read: those whose objects have not changed are
-/// not read again.
+/// The applications of the newest revision that was read: an application whose objects have not
+/// changed is not read again.
 #[derive(Clone, Default)]
 pub struct KnownApplications(Arc<ArcSwap<HashMap<String, KnownApplication>>>);
 
@@ -49,8 +49,8 @@ struct KnownApplication {
 
 impl KnownApplications {
     /// The applications at a revision, which is `kept` as the newest or is only looked at. `None`:
-    /// a mistake was reported, such as an object that is not of the shape of its kind: each is told
-    /// by its place in the document.
+    /// a mistake was reported, such as an object that is not of the shape of its kind: each has
+    /// its place in the document.
     pub fn of_state(
         &self,
         state: &PolicyState,
@@ -61,12 +61,14 @@ impl KnownApplications {
             OBJECTS.into(),
             format!("policies of revision {}", state.revision()).into(),
         );
-        let (known, mut next) = (self.0.load(), HashMap::new());
+        let known = self.0.load();
+        let mut next = HashMap::new();
         let top = Location::root(&OBJECTS.into(), NOWHERE).key(APPLICATIONS, NOWHERE);
-        let (mut all, mut is_whole) = (Vec::new(), true);
+        let mut all = Vec::new();
+        let mut is_whole = true;
         for name in state.applications() {
             let unchanged = known.get(name).filter(|known| known.is_of(state, name));
-            let told = report.told();
+            let found_before = report.told();
             let application = match unchanged {
                 Some(known) => Some(known.application.clone()),
                 None => read(state, name, &top, report),
@@ -75,13 +77,14 @@ impl KnownApplications {
             let Some(application) = application else {
                 continue;
             };
-            if is_kept && report.told() == told {
-                let objects = || objects_of(state, name).cloned().collect();
-                let known = unchanged.cloned();
-                let known = known.unwrap_or_else(|| KnownApplication {
-                    objects: objects(),
-                    application: application.clone(),
-                });
+            if is_kept && report.told() == found_before {
+                let known = match unchanged {
+                    Some(known) => known.clone(),
+                    None => KnownApplication {
+                        objects: objects_of(state, name).cloned().collect(),
+                        application: application.clone(),
+                    },
+                };
                 next.insert(name.to_owned(), known);
             }
             all.push(application);
@@ -89,7 +92,7 @@ impl KnownApplications {
         if is_kept {
             self.0.store(Arc::new(next));
         }
-        is_whole.then_some(all)
+        if is_whole { Some(all) } else { None }
     }
 }
 
@@ -97,12 +100,13 @@ impl KnownApplication {
     /// Whether nothing of the application called `name` has changed.
     fn is_of(&self, state: &PolicyState, name: &str) -> bool {
         let mut objects = objects_of(state, name);
-        let is_next = |known: &Arc<Object>| {
-            objects
-                .next()
-                .is_some_and(|object| Arc::ptr_eq(known, object))
-        };
-        self.objects.iter().all(is_next) && objects.next().is_none()
+        for known in &self.objects {
+            match objects.next() {
+                Some(object) if Arc::ptr_eq(known, object) => {}
+                Some(_) | None => return false,
+            }
+        }
+        objects.next().is_none()
     }
 }
 
@@ -165,7 +169,7 @@ fn read(
     top: &Location,
     report: &mut Report,
 ) -> Option<Arc<CheckedApplication>> {
-    let told = report.told();
+    let found_before = report.told();
     if let Some(most) = ApplicationSize::of(state, name).beyond() {
         let problem = ValueProblem::new(format!("application {} has over {most}", quote(name)));
         let hint = "shorten its objects, or divide it into several applications";
@@ -173,7 +177,7 @@ fn read(
         return None;
     }
     let entry = application(state, name, top, report);
-    if report.told() > told {
+    if report.told() > found_before {
         return None;
     }
     let all = YamlNode {

@@ -3,7 +3,7 @@
 //!
 //! Applications share hosts and the store with others, and many people edit them.
 
-use crate::config::file::policies::{RawApplication, RawStrategy};
+use crate::config::file::policies::RawApplication;
 use crate::config::overlay::part;
 use crate::config::report::{Report, ValueProblem, quote};
 use crate::config::yaml::node::{NodeEntry, YamlNode, YamlValue};
@@ -44,29 +44,24 @@ const SAFE_TYPES: [&str; 4] = [
 /// Reports what the limits of an application's strategies, and their candidates, have that is the
 /// file's alone.
 pub fn check(raw: &RawApplication, report: &mut Report) {
-    let strategies = raw
-        .strategies
-        .members()
-        .iter()
-        .filter_map(|entry| entry.value.as_ref());
-    for limit in strategies.flat_map(limits) {
-        check_plans(limit, report);
-        check_answers(limit, report);
+    for entry in raw.strategies.members() {
+        let Some(strategy) = &entry.value else {
+            continue;
+        };
+        if let Some(limit) = strategy.limit.valid() {
+            check_limit(&limit.0, report);
+        }
+        if let Some(candidate) = strategy.candidate.valid()
+            && let Some(limit) = candidate.limit.valid()
+        {
+            check_limit(&limit.0, report);
+        }
     }
 }
 
-/// The limit of a strategy and that of its candidate.
-fn limits(strategy: &RawStrategy) -> impl Iterator<Item = &YamlNode> {
-    let tried = strategy
-        .candidate
-        .valid()
-        .and_then(|candidate| candidate.limit.valid());
-    strategy
-        .limit
-        .valid()
-        .into_iter()
-        .chain(tried)
-        .map(|limit| &limit.0)
+fn check_limit(limit: &YamlNode, report: &mut Report) {
+    check_plans(limit, report);
+    check_answers(limit, report);
 }
 
 /// Reports plans in the store: by their name, an editor would read any hash there is.
@@ -89,9 +84,9 @@ fn check_answers(limit: &YamlNode, report: &mut Report) {
     };
     if let Some(refusal) = member(on_limit, "reject") {
         check_fields(refusal, report);
-        member(refusal, "content_type")
-            .into_iter()
-            .for_each(|written| check_type(written, report));
+        if let Some(written) = member(refusal, "content_type") {
+            check_type(written, report);
+        }
     }
     if let Some(answer) = member(on_limit, "degrade").and_then(|degrade| member(degrade, "respond"))
     {
@@ -151,12 +146,9 @@ fn check_type(written: &YamlNode, report: &mut Report) {
 
 /// Reports a body without a type, which browsers would guess from its text.
 fn check_has_type(answer: &YamlNode, report: &mut Report) {
-    let has_type = || {
-        let mut fields = member(answer, "headers").into_iter().flat_map(entries);
-        fields.any(|field| field.key.eq_ignore_ascii_case("content-type"))
-    };
+    let mut fields = member(answer, "headers").into_iter().flat_map(entries);
     if let Some(body) = member(answer, "body")
-        && !has_type()
+        && !fields.any(|field| field.key.eq_ignore_ascii_case("content-type"))
     {
         let problem = ValueProblem::new(
             "the body has no type: browsers would guess one, such as that of a page",

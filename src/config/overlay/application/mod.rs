@@ -27,7 +27,7 @@ use crate::plain_text::is_plain_text;
 /// Bytes of a description at most.
 const LONGEST_DESCRIPTION: usize = 1_024;
 
-/// An application, ready to be laid over a file.
+/// An application, ready to be put over a file.
 pub struct CheckedApplication {
     pub name: String,
     /// Without the plans, clients and keys. `None`: it has a mistake, which was reported.
@@ -52,10 +52,10 @@ impl CheckedApplication {
         } = entry;
         check(&name, &location, raw.as_ref(), report);
         let keys = raw.as_mut().and_then(|raw| keys::table(&name, raw, report));
-        let plans = raw
-            .as_mut()
-            .map(|raw| plans::of(&name, raw, report))
-            .unwrap_or_default();
+        let plans = match &mut raw {
+            Some(raw) => plans::of(&name, raw, report),
+            None => Vec::new(),
+        };
         let applied = OnceLock::new();
         Self {
             name,
@@ -81,11 +81,12 @@ impl CheckedApplication {
     pub fn strategies(
         &self,
     ) -> impl Iterator<Item = (&MappingEntry<DefinedName, RawStrategy>, &RawStrategy)> {
-        let raw = self.raw.as_ref().filter(|_| self.has_good_name);
-        let strategies = raw.map(|raw| raw.strategies.members()).unwrap_or_default();
-        strategies
-            .iter()
-            .filter_map(|entry| entry.key.as_ref().and(Some((entry, entry.value.as_ref()?))))
+        let strategies = match &self.raw {
+            Some(raw) if self.has_good_name => raw.strategies.members(),
+            Some(_) | None => &[],
+        };
+        let named = strategies.iter().filter(|entry| entry.key.is_some());
+        named.filter_map(|entry| Some((entry, entry.value.as_ref()?)))
     }
 
     /// The file's routes that it lists, and where.
@@ -100,17 +101,18 @@ impl CheckedApplication {
 
     /// Adds its keys to those of its routes and of their parts.
     pub fn add_keys(&self, all: &mut RouteKeys) {
-        let Some(table) = &self.keys else { return };
-        let resources = self.raw.iter().flat_map(|raw| raw.resources.members());
-        let parts =
-            resources.filter(|entry| entry.value.as_ref().and_then(conditions_of).is_some());
-        let parts = parts.map(|part| joined_name(&self.name, &part.text));
-        for route in self
-            .routes()
-            .map(|(route, _)| route.to_owned())
-            .chain(parts)
-        {
-            all.add(route, table.clone());
+        let (Some(table), Some(raw)) = (&self.keys, &self.raw) else {
+            return;
+        };
+        for (route, _) in self.routes() {
+            all.add(route.to_owned(), table.clone());
+        }
+        for entry in raw.resources.members() {
+            if let Some(resource) = &entry.value
+                && conditions_of(resource).is_some()
+            {
+                all.add(joined_name(&self.name, &entry.text), table.clone());
+            }
         }
     }
 }
@@ -121,15 +123,14 @@ pub fn checked_applications(
     report: &mut Report,
 ) -> Option<Vec<Arc<CheckedApplication>>> {
     let RawPolicies { applications } = RawPolicies::decode(document, report)?;
-    let is_known = !applications.is_invalid();
-    let checked = |entry| Arc::new(CheckedApplication::of(entry, report));
-    is_known.then(|| {
-        applications
-            .into_members()
-            .into_iter()
-            .map(checked)
-            .collect()
-    })
+    if applications.is_invalid() {
+        return None;
+    }
+    let mut checked = Vec::new();
+    for entry in applications.into_members() {
+        checked.push(Arc::new(CheckedApplication::of(entry, report)));
+    }
+    Some(checked)
 }
 
 /// The conditions of a resource that is a part of its route. `None`: it is the whole route.

@@ -30,10 +30,8 @@ pub fn of(
     if bounds::plan_limit_beyond(raw).is_some() {
         raw.plans = Setting::Invalid;
     }
-    let (plans, clients) = (
-        replace(&mut raw.plans, Setting::Absent),
-        replace(&mut raw.clients, Setting::Absent),
-    );
+    let plans = replace(&mut raw.plans, Setting::Absent);
+    let clients = replace(&mut raw.clients, Setting::Absent);
     let strategies = &raw.strategies;
     let plans_are_known = !plans.is_invalid();
     let strategies_are_known = !strategies.is_invalid();
@@ -94,12 +92,11 @@ pub fn of(
     } in strategies.members()
     {
         let by = value.as_ref().and_then(|raw| raw.client.valid()).cloned();
-        let (location, application) = (location.clone(), clients.clone());
         by_strategy.insert(
             text,
             StrategyPlans {
-                location,
-                application,
+                location: location.clone(),
+                application: clients.clone(),
                 by,
                 plans: Vec::new(),
             },

@@ -15,18 +15,13 @@ pub struct OwnedUpstreams(HashMap<String, HashSet<String>>);
 
 impl OwnedUpstreams {
     pub fn read(applications: &[Arc<CheckedApplication>]) -> Self {
-        let listed = |raw: &RawApplication| {
-            raw.upstreams
-                .valid()
-                .into_iter()
-                .flat_map(|list| &list.0)
-                .map(|at| at.value.0.to_string())
-                .collect()
-        };
-        let all = applications
-            .iter()
-            .filter_map(|one| Some((one.name.clone(), listed(one.raw.as_ref()?))));
-        Self(all.collect())
+        let mut all = HashMap::new();
+        for application in applications {
+            if let Some(raw) = &application.raw {
+                all.insert(application.name.clone(), listed(raw));
+            }
+        }
+        Self(all)
     }
 
     /// Reports that a limit of `application` sends requests to an upstream that is not among its
@@ -44,14 +39,13 @@ impl OwnedUpstreams {
         else {
             return;
         };
-        if self
-            .0
-            .get(application)
-            .is_some_and(|own| own.contains(text))
+        if let Some(own) = self.0.get(application)
+            && own.contains(text)
         {
             return;
         }
-        let (name, application) = (quote(text), quote(application));
+        let name = quote(text);
+        let application = quote(application);
         let problem = ValueProblem::new(format!(
             "upstream {name} is not among those of application {application}"
         ));
@@ -59,6 +53,13 @@ impl OwnedUpstreams {
             "write upstreams: [{text}] in the application; in a database only an admin may"
         );
         report.mistake(location, problem.hint(hint));
+    }
+}
+
+fn listed(raw: &RawApplication) -> HashSet<String> {
+    match raw.upstreams.valid() {
+        Some(list) => list.0.iter().map(|at| at.value.0.to_string()).collect(),
+        None => HashSet::new(),
     }
 }
 
