@@ -56,8 +56,8 @@ fn new_keys<'a>(base: &PolicyState, changes: &'a [ObjectChange]) -> BTreeMap<&'a
     new
 }
 
-/// Those of the keys that the application once had. All of its former keys are read once, however
-/// many are looked for.
+/// The keys among `new` that the application once had. All of its former keys are read once,
+/// however many are looked for.
 async fn former_keys(
     connection: &mut Connection,
     application: &str,
@@ -66,19 +66,25 @@ async fn former_keys(
     let sql = "SELECT body FROM tollgate_objects WHERE kind = ? AND application = ? AND until IS NOT NULL";
     let values = [ObjectKind::ApiKey.word(), application].map(SqlValue::Text);
     let mut found = BTreeSet::new();
-    let read = |row: &SqlRow<'_>| {
-        let key: FormerKey = serde_json::from_str(row.text(0)?).map_err(|error| {
-            BadData(format!(
-                "the body of a former API key of {application} is none: {error}"
-            ))
-        })?;
-        found.extend(
-            key.key_sha256
-                .map(|hash| hash.to_ascii_lowercase())
-                .filter(|hash| new.contains_key(hash)),
-        );
-        Ok(())
-    };
-    connection.rows(sql, &values, read).await?;
+    connection
+        .rows(sql, &values, |row| {
+            // The hashes that are not looked for are not kept: there may be a million.
+            if let Some(hash) = former_hash(row, application)?
+                && new.contains_key(&hash)
+            {
+                found.insert(hash);
+            }
+            Ok(())
+        })
+        .await?;
     Ok(found)
+}
+
+fn former_hash(row: &SqlRow<'_>, application: &str) -> Result<Option<String>, BadData> {
+    match serde_json::from_str::<FormerKey>(row.text(0)?) {
+        Ok(key) => Ok(key.key_sha256.map(|hash| hash.to_ascii_lowercase())),
+        Err(error) => Err(BadData(format!(
+            "the body of a former API key of {application} is none: {error}"
+        ))),
+    }
 }

@@ -1,4 +1,4 @@
-//! A draft laid over a state: what comes of it, or why it cannot be.
+//! A draft applied to a state: what comes of it, or why it cannot be.
 
 use std::fmt::{self, Display};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub enum DraftError {
 pub struct Conflict {
     pub id: ObjectId,
     pub expected: Expected,
-    /// Its `since`. `None`: it is not there.
+    /// The `since` of the object. `None`: the object is not there.
     pub found: Option<u64>,
     /// Unknown for an object that never was.
     pub last: Option<LastChange>,
@@ -57,7 +57,7 @@ pub struct NextRevision<'a> {
 }
 
 impl PolicyState {
-    /// This state with the draft laid over it, for a look before a commit. Times of changed objects
+    /// This state with the draft applied to it, for a look before a commit. Times of changed objects
     /// are not known yet.
     pub fn preview(&self, draft: &Draft) -> Result<Preview, DraftError> {
         draft.check()?;
@@ -315,26 +315,32 @@ mod tests {
             .preview(&draft(vec![edit("gold", Expected::Any, Some(json!({})))]))
             .unwrap()
             .state;
-        let body = || Some(json!({ "a": 1 }));
+        let body = Some(json!({ "a": 1 }));
         let state = made
-            .preview(&draft(vec![edit("gold", Expected::Any, body())]))
+            .preview(&draft(vec![edit("gold", Expected::Any, body.clone())]))
             .unwrap()
             .state;
-        let seen = conflicts(&state, vec![edit("gold", Expected::Revision(1), body())]);
+        let seen = conflicts(
+            &state,
+            vec![edit("gold", Expected::Revision(1), body.clone())],
+        );
         assert_eq!(
             seen,
             "plan shop/gold was changed by ada in revision 2 at 1970-01-01T00:00:00.000Z, \
              and the draft was made on its version of revision 1"
         );
-        let again = conflicts(&state, vec![edit("gold", Expected::Absent, body())]);
+        let again = conflicts(&state, vec![edit("gold", Expected::Absent, body.clone())]);
         assert!(
             again.starts_with("plan shop/gold is there already: ada in revision 2"),
             "{again}"
         );
-        let never = conflicts(&state, vec![edit("red", Expected::Revision(2), body())]);
+        let never = conflicts(
+            &state,
+            vec![edit("red", Expected::Revision(2), body.clone())],
+        );
         assert_eq!(never, "plan shop/red is not there, and never was");
         let many = (0..7)
-            .map(|n| edit(&format!("p{n}"), Expected::Revision(1), body()))
+            .map(|n| edit(&format!("p{n}"), Expected::Revision(1), body.clone()))
             .collect();
         assert!(conflicts(&state, many).ends_with("; and 2 more"));
     }

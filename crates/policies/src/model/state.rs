@@ -99,19 +99,24 @@ impl PolicyState {
 
     /// The changes that make this state say what `to` says.
     pub fn differences(&self, to: &Self) -> Vec<ObjectChange> {
-        let gone = self.iter().filter(|object| to.get(&object.id).is_none());
-        let gone = gone.map(|object| (object.id.clone(), Some(Arc::clone(object)), None));
-        let there = to.iter().map(|object| {
-            (
-                object.id.clone(),
-                self.get(&object.id).cloned(),
-                Some(Arc::clone(object)),
-            )
-        });
-        let changes =
-            gone.chain(there)
-                .map(|(id, before, after)| ObjectChange { id, before, after });
-        let mut changes: Vec<_> = changes.filter(|change| !change.is_alike()).collect();
+        let mut changes = Vec::new();
+        for object in self.iter() {
+            if to.get(&object.id).is_none() {
+                changes.push(ObjectChange {
+                    id: object.id.clone(),
+                    before: Some(Arc::clone(object)),
+                    after: None,
+                });
+            }
+        }
+        for object in to.iter() {
+            changes.push(ObjectChange {
+                id: object.id.clone(),
+                before: self.get(&object.id).cloned(),
+                after: Some(Arc::clone(object)),
+            });
+        }
+        changes.retain(|change| !change.is_alike());
         changes.sort_by(|one, other| one.id.cmp(&other.id));
         changes
     }
@@ -133,7 +138,8 @@ struct WrittenState {
 impl<'de> Deserialize<'de> for PolicyState {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let written = WrittenState::deserialize(deserializer)?;
-        let (mut objects, mut shared) = (BTreeMap::new(), SharedParts::default());
+        let mut objects = BTreeMap::new();
+        let mut shared = SharedParts::default();
         for mut object in written.objects {
             if !object.body.is_object() {
                 return Err(D::Error::custom(format!(

@@ -123,7 +123,7 @@ impl People {
         removed
     }
 
-    /// Ends the account's sessions too, and unless they are kept, its tokens: whoever had the old
+    /// Ends the account's sessions too, and unless they are kept, its tokens: a holder of the old
     /// password may have made some. Returns the account as it is then.
     pub async fn set_password(
         &self,
@@ -131,7 +131,8 @@ impl People {
         password: &str,
         tokens: EarlierTokens,
     ) -> Result<UserAccount, PeopleError> {
-        let (proven, hash) = (account.into(), hash(password).await?);
+        let proven = account.into();
+        let hash = hash(password).await?;
         let mut lease = self.pool.take().await?;
         begin(&mut lease, "people").await?;
         let replaced = replace_password(&mut lease, proven, &hash, tokens).await;
@@ -293,7 +294,7 @@ async fn take_roles(
     for name in &names {
         update(connection, name, &change).await?;
     }
-    // Those of admins and of viewers of the fleet, too: they were made for this application.
+    // Tokens of admins and of viewers of the fleet, too: they were made for this application.
     take_role_from_tokens(connection, application).await?;
     Ok(names)
 }

@@ -24,7 +24,7 @@ pub type FilesInUse = OwnedRwLockReadGuard<Option<DatabaseFiles>>;
 type FileId = (u64, u64);
 
 impl DatabaseFiles {
-    /// Those that are there now.
+    /// The files that are there now.
     pub fn at(path: &Path) -> Self {
         // SQLite names the others after the file that a link leads to.
         let path = canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -44,12 +44,11 @@ impl DatabaseFiles {
     /// would be taken for its own.
     pub fn has_log_of(&self, former: &Self, path: &Path) -> bool {
         let path = canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let has_commits = || metadata(beside(&path, "-wal")).is_ok_and(|log| log.len() > 0);
         self.main.is_some()
             && self.main != former.main
             && self.log.is_some()
             && self.log == former.log
-            && has_commits()
+            && metadata(beside(&path, "-wal")).is_ok_and(|log| log.len() > 0)
     }
 }
 
