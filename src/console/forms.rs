@@ -46,12 +46,13 @@ impl ConsoleForm {
 
     /// The fields whose names begin with `prefix`, without it.
     pub fn below(&self, prefix: &str) -> Pairs {
-        let fields = self.fields.iter();
-        fields
-            .filter_map(|(name, value)| {
-                Some((name.strip_prefix(prefix)?.to_owned(), value.clone()))
-            })
-            .collect()
+        let mut below = Pairs::new();
+        for (name, value) in &self.fields {
+            if let Some(name) = name.strip_prefix(prefix) {
+                below.push((name.to_owned(), value.clone()));
+            }
+        }
+        below
     }
 }
 
@@ -60,30 +61,41 @@ impl FromRequest<ConsoleState> for ConsoleForm {
 
     async fn from_request(request: Request, console: &ConsoleState) -> Result<Self, Response> {
         let mut visitor = Visitor::of(request.headers(), request.uri(), request.extensions());
-        let refuse = |problem: ProblemDetails| console.refuse(&visitor, &problem);
-        check_origin(&console.admin.origins, request.headers()).map_err(refuse)?;
-        let form = timeout(BODY_TIMEOUT, Form::<Pairs>::from_request(request, &())).await;
-        let form = form.map_err(|_| refuse(ProblemDetails::body_too_slow()))?;
-        let Form(fields) =
-            form.map_err(|error| refuse(unreadable_body(error.status(), error.body_text())))?;
-        let token = fields
-            .iter()
-            .find(|(name, _)| name == TOKEN)
-            .map_or("", |(_, token)| token);
-        let token = console
-            .tokens
-            .check(token, (visitor.session(), visitor.account_name()))
-            .map_err(refuse)?;
-        if let Some(caller) = &visitor.caller {
-            let anew = caller.anew().await.map_err(refuse)?;
-            visitor.caller = Some(anew);
+        match read(console, &mut visitor, request).await {
+            Ok((fields, token)) => Ok(Self {
+                visitor,
+                fields,
+                token,
+            }),
+            Err(problem) => Err(console.refuse(&visitor, &problem)),
         }
-        Ok(Self {
-            visitor,
-            fields,
-            token,
-        })
     }
+}
+
+/// The fields of a form and its token, which is checked. The visitor's caller is looked up anew.
+async fn read(
+    console: &ConsoleState,
+    visitor: &mut Visitor,
+    request: Request,
+) -> Result<(Pairs, FormToken), ProblemDetails> {
+    check_origin(&console.admin.origins, request.headers())?;
+    let form = timeout(BODY_TIMEOUT, Form::<Pairs>::from_request(request, &())).await;
+    let Ok(form) = form else {
+        return Err(ProblemDetails::body_too_slow());
+    };
+    let Form(fields) = form.map_err(|error| unreadable_body(error.status(), error.body_text()))?;
+    let token = match fields.iter().find(|(name, _)| name == TOKEN) {
+        Some((_, token)) => token,
+        None => "",
+    };
+    let token = console
+        .tokens
+        .check(token, visitor.session(), visitor.account_name())?;
+    if let Some(caller) = &visitor.caller {
+        let anew = caller.anew().await?;
+        visitor.caller = Some(anew);
+    }
+    Ok((fields, token))
 }
 
 /// A form that a browser sends says where it is from.
@@ -100,7 +112,7 @@ fn check_origin(origins: &OwnOrigins, headers: &HeaderMap) -> Result<(), Problem
 /// `POST /console/theme`
 pub async fn choose_theme(form: ConsoleForm) -> Response {
     let theme = Theme::of(form.field("theme")).unwrap_or_default().name();
-    // A year. It is read by this process alone, and says nothing of anybody.
+    // The cookie lasts a year. This process alone reads it, and it says nothing of anybody.
     let cookie = format!(
         "{THEME_COOKIE}={theme}; Path=/console; Max-Age=31536000; SameSite=Strict; HttpOnly"
     );
@@ -163,16 +175,18 @@ mod tests {
         }
     }
 
+    /// Whether a form with these fields is taken.
+    fn from(fields: &[(&'static str, &str)]) -> bool {
+        let mut headers = HeaderMap::new();
+        headers.insert("host", "127.0.0.1:9901".parse().unwrap());
+        for (name, value) in fields {
+            headers.insert(*name, value.parse().unwrap());
+        }
+        check_origin(&OwnOrigins::default(), &headers).is_ok()
+    }
+
     #[test]
     fn a_form_must_say_where_it_is_from() {
-        let from = |fields: &[(&'static str, &str)]| {
-            let mut headers = HeaderMap::new();
-            headers.insert("host", "127.0.0.1:9901".parse().unwrap());
-            fields
-                .iter()
-                .for_each(|(name, value)| drop(headers.insert(*name, value.parse().unwrap())));
-            check_origin(&OwnOrigins::default(), &headers).is_ok()
-        };
         assert!(from(&[("origin", "http://127.0.0.1:9901")]));
         assert!(from(&[("sec-fetch-site", "same-origin")]));
         assert!(!from(&[]));

@@ -48,7 +48,7 @@ const FIELDS: [(HeaderName, &str); 5] = [
 /// answer.
 pub async fn guard(State(console): State<ConsoleState>, request: Request, next: Next) -> Response {
     let origins = &console.admin.origins;
-    // Not even the page for signing in: whoever sees it types a password.
+    // The page for signing in is no exception: a visitor who sees it types a password.
     let checked = origins
         .check_host(request.headers())
         .and_then(|()| origins.check_way(request.extensions()));
@@ -80,7 +80,7 @@ async fn answer(console: &ConsoleState, mut request: Request, next: Next) -> Res
         session,
     };
     let caller = match console.team.caller(parts).await {
-        // A token is for programs. Forms of nobody's session would be open to whoever has one.
+        // A token is for programs. Forms without a session would be open to everybody with a token.
         Ok(caller) => caller.filter(|caller| caller.by != CallerProof::Token),
         Err(_) if is_open(request.uri().path()) => None,
         Err(problem) => return console.refuse(&visitor(&request), &problem),
@@ -96,7 +96,7 @@ async fn answer(console: &ConsoleState, mut request: Request, next: Next) -> Res
             .to_owned();
         let reads = request.method() == Method::GET && request.uri().path() != DATA;
         let mut response = stranger(console, &visitor(&request), reads.then_some(page)).await;
-        // A session that is nobody's any more would count as an attempt each time that the browser
+        // A session that has ended would count as an attempt each time that the browser
         // sends it. Beside a token, it was not looked for.
         if let Some(accounts) = &console.team.accounts
             && !request.headers().contains_key(AUTHORIZATION)
@@ -108,11 +108,9 @@ async fn answer(console: &ConsoleState, mut request: Request, next: Next) -> Res
         return response;
     };
     request.extensions_mut().insert(caller.clone());
-    let (method, path, visitor) = (
-        request.method().clone(),
-        request.uri().path().to_owned(),
-        visitor(&request),
-    );
+    let method = request.method().clone();
+    let path = request.uri().path().to_owned();
+    let visitor = visitor(&request);
     let response = match caller.may_look() {
         Err(problem) if !is_own(&path) && !is_open(&path) => console.refuse(&visitor, &problem),
         _ => next.run(request).await,

@@ -31,7 +31,7 @@ pub struct Visitor {
 /// The colours of pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Theme {
-    /// Those of the visitor's system.
+    /// The colours of the visitor's system.
     #[default]
     Auto,
     Light,
@@ -294,15 +294,15 @@ mod tests {
 
     #[test]
     fn colours_are_those_of_the_cookie() {
-        let of = |cookie: &str| {
+        for (cookie, theme) in [
+            ("a=b; tollgate_theme=dark", Theme::Dark),
+            ("tollgate_theme=<script>", Theme::Auto),
+            ("theme=dark", Theme::Auto),
+        ] {
             let mut headers = HeaderMap::new();
             headers.insert(COOKIE, cookie.parse().unwrap());
-            Visitor::of(&headers, &Uri::from_static("/console"), &Extensions::new()).theme
-        };
-        assert_eq!(of("a=b; tollgate_theme=dark"), Theme::Dark);
-        assert_eq!(
-            [of("tollgate_theme=<script>"), of("theme=dark")],
-            [Theme::Auto; 2]
-        );
+            let visitor = Visitor::of(&headers, &Uri::from_static("/console"), &Extensions::new());
+            assert_eq!(visitor.theme, theme, "{cookie}");
+        }
     }
 }

@@ -18,7 +18,7 @@ pub const ROUTES: &str = "routes";
 
 /// A key of an object's body.
 struct BodyField {
-    /// Its place in the body, with dots.
+    /// The place of the field in the body, with dots.
     path: &'static str,
     label: &'static str,
     hint: &'static str,
@@ -201,17 +201,24 @@ pub fn of_body(kind: ObjectKind, body: &Json) -> Vec<ShownField> {
 
 /// The form as it was sent.
 pub fn of_form(kind: ObjectKind, sent: &Pairs) -> Vec<ShownField> {
-    let value = |name: &str| {
-        if name == ROUTES {
-            return chosen(sent);
-        }
-        let found = sent.iter().find(|(known, _)| known == name);
-        found.map_or_else(String::new, |(_, value)| value.trim().to_owned())
-    };
-    let own = fields_of(kind)
-        .iter()
-        .map(|field| field.shown(value(field.path)));
-    own.chain([others_field(value(OTHERS))]).collect()
+    let mut shown = Vec::new();
+    for field in fields_of(kind) {
+        shown.push(field.shown(if field.path == ROUTES {
+            chosen(sent)
+        } else {
+            sent_value(sent, field.path)
+        }));
+    }
+    shown.push(others_field(sent_value(sent, OTHERS)));
+    shown
+}
+
+/// The value of a field that was sent. Empty: it was not.
+fn sent_value(sent: &Pairs, name: &str) -> String {
+    match sent.iter().find(|(known, _)| known == name) {
+        Some((_, value)) => value.trim().to_owned(),
+        None => String::new(),
+    }
 }
 
 /// The routes that were chosen, or the list that was written.
@@ -247,7 +254,7 @@ pub fn body(kind: ObjectKind, shown: &mut [ShownField]) -> Option<Json> {
             return None;
         }
     };
-    let mut fine = true;
+    let mut is_whole = true;
     for (field, shown) in fields_of(kind).iter().zip(shown) {
         let value = if field.is_text {
             Ok(text(&shown.value))
@@ -257,10 +264,13 @@ pub fn body(kind: ObjectKind, shown: &mut [ShownField]) -> Option<Json> {
         match value {
             Ok(Some(value)) => put(&mut all, field.path, value),
             Ok(None) => {}
-            Err(mistakes) => (shown.mistakes, fine) = (mistakes, false),
+            Err(mistakes) => {
+                shown.mistakes = mistakes;
+                is_whole = false;
+            }
         }
     }
-    fine.then_some(all)
+    if is_whole { Some(all) } else { None }
 }
 
 /// Puts each mistake of the object at `place` beside its field, and returns the others.
@@ -276,11 +286,13 @@ pub fn place_mistakes(
             .strip_prefix(place)
             .and_then(|rest| rest.strip_prefix('.'))
             .unwrap_or_default();
-        let is_of = |field: &&mut ShownField| {
-            let rest = below.strip_prefix(field.name.as_str());
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-        };
-        match shown.iter_mut().find(is_of) {
+        let field = shown
+            .iter_mut()
+            .find(|field| match below.strip_prefix(&*field.name) {
+                Some(rest) => rest.is_empty() || rest.starts_with(['.', '[']),
+                None => false,
+            });
+        match field {
             Some(field) => field.mistakes.push(mistake),
             None => elsewhere.push(mistake),
         }
@@ -310,17 +322,14 @@ impl BodyField {
 }
 
 fn others_field(value: String) -> ShownField {
-    let hint = "any that the file takes here, a line each";
-    let (name, label, choices, mistakes) =
-        (OTHERS.to_owned(), "Other keys", Vec::new(), Vec::new());
     ShownField {
-        name,
-        label,
-        hint,
+        name: OTHERS.to_owned(),
+        label: "Other keys",
+        hint: "any that the file takes here, a line each",
         rows: 3,
         value,
-        choices,
-        mistakes,
+        choices: Vec::new(),
+        mistakes: Vec::new(),
     }
 }
 
@@ -335,7 +344,11 @@ pub fn read(value: &str) -> Result<Option<Json>, Vec<MistakeView>> {
 }
 
 fn text(value: &str) -> Option<Json> {
-    (!value.is_empty()).then(|| value.replace("\r\n", "\n").into())
+    if value.is_empty() {
+        None
+    } else {
+        Some(value.replace("\r\n", "\n").into())
+    }
 }
 
 fn mistake(message: &str, hint: &str) -> MistakeView {
@@ -368,20 +381,18 @@ pub fn in_one_line(value: &Json) -> String {
 
 /// Without quotation marks, which some texts need.
 fn bare(value: &Json) -> String {
-    let list = |items: Vec<String>| items.join(", ");
     match value {
         Json::String(text) => text.clone(),
-        Json::Array(items) => format!("[{}]", list(items.iter().map(bare).collect())),
+        Json::Array(items) => {
+            let items: Vec<_> = items.iter().map(bare).collect();
+            format!("[{}]", items.join(", "))
+        }
         Json::Object(members) => {
-            format!(
-                "{{{}}}",
-                list(
-                    members
-                        .iter()
-                        .map(|(name, value)| format!("{name}: {}", bare(value)))
-                        .collect()
-                )
-            )
+            let members: Vec<_> = members
+                .iter()
+                .map(|(name, value)| format!("{name}: {}", bare(value)))
+                .collect();
+            format!("{{{}}}", members.join(", "))
         }
         other => other.to_string(),
     }
@@ -499,16 +510,19 @@ mod tests {
     #[test]
     fn a_mistake_stands_beside_its_field() {
         let mut shown = of_body(ObjectKind::Strategy, &json!({"limit": {"rate": "fast"}}));
-        let at = |path: &str| MistakeView {
-            path: path.to_owned(),
-            ..mistake("wrong", "mend it")
-        };
         let place = "applications.shop.strategies.few";
-        let mistakes = vec![
-            at(&format!("{place}.limit.rate")),
-            at(&format!("{place}.resources[0]")),
-            at("routes[0]"),
-        ];
+        let mut mistakes = Vec::new();
+        for path in [
+            "applications.shop.strategies.few.limit.rate",
+            "applications.shop.strategies.few.resources[0]",
+            "routes[0]",
+        ] {
+            mistakes.push(MistakeView {
+                path: path.to_owned(),
+                ..mistake("wrong", "mend it")
+            });
+        }
+        let other = mistakes[2].clone();
         let elsewhere = place_mistakes(&mut shown, place, mistakes);
         let beside: Vec<_> = shown
             .iter()
@@ -516,7 +530,7 @@ mod tests {
             .map(|field| &*field.name)
             .collect();
         assert_eq!(beside, ["limit.rate", "resources"]);
-        assert_eq!(elsewhere, [at("routes[0]")]);
+        assert_eq!(elsewhere, [other]);
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub struct LimitTotals(pub [[u64; DECIDERS.len()]; VERDICTS.len()]);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UpstreamTotals {
     pub requests: u64,
-    /// Those that the upstream did not answer, for whatever reason but the client's.
+    /// Requests that the upstream did not answer, for whatever reason but the client's.
     pub failures: u64,
 }
 
@@ -138,7 +138,7 @@ impl TrafficTotals {
 }
 
 impl LimitTotals {
-    /// Decisions with this verdict, whoever made them.
+    /// Decisions with this verdict, of all deciders.
     pub fn of(&self, verdict: &str) -> u64 {
         let row = VERDICTS.iter().position(|known| *known == verdict);
         row.map_or(0, |row| self.0[row].iter().sum())

@@ -41,7 +41,7 @@ pub struct DecisionSample {
     pub allowed: u32,
     /// Degraded ones too.
     pub denied: u32,
-    /// Of a limit that only counts: denied, if it were enforced.
+    /// Requests that would be denied if the limit were enforced: it only counts.
     pub shadow_denied: u32,
 }
 
@@ -104,11 +104,13 @@ impl LimitTrack {
 
     /// Goes on to `totals`, one step later.
     pub fn advance(&mut self, totals: LimitTotals) {
-        let of = |verdict| risen(totals.of(verdict), self.totals.of(verdict));
+        let [allowed, denied, degraded, shadow_denied] =
+            ["allowed", "denied", "degraded", "shadow_denied"]
+                .map(|verdict| risen(totals.of(verdict), self.totals.of(verdict)));
         let sample = DecisionSample {
-            allowed: of("allowed"),
-            denied: of("denied").saturating_add(of("degraded")),
-            shadow_denied: of("shadow_denied"),
+            allowed,
+            denied: denied.saturating_add(degraded),
+            shadow_denied,
         };
         if sample != DecisionSample::default() || !self.history.is_empty() {
             self.history.push(sample);

@@ -87,35 +87,29 @@ type Points<S> = Vec<(f64, f64, S)>;
 
 impl LiveData {
     pub fn traffic_now(&self, track: &TrafficTrack) -> TrafficNow {
-        let (seconds, samples) = (
-            self.recent_seconds(),
-            track.history.latest(NOW).collect::<Vec<_>>(),
-        );
-        let mean = |of: fn(&TrafficSample) -> u32| mean(&samples, seconds, of);
+        let seconds = self.recent_seconds();
+        let samples: Vec<_> = track.history.latest(NOW).collect();
         let last = track.history.last().unwrap_or(TrafficSample {
             median: f32::NAN,
             p99: f32::NAN,
             ..Default::default()
         });
         TrafficNow {
-            requests: mean(|sample| sample.requests),
-            denied: mean(|sample| sample.denied),
-            errors: mean(|sample| sample.errors),
+            requests: mean(&samples, seconds, |sample| sample.requests),
+            denied: mean(&samples, seconds, |sample| sample.denied),
+            errors: mean(&samples, seconds, |sample| sample.errors),
             median: last.median,
             p99: last.p99,
         }
     }
 
     pub fn decisions_now(&self, track: &LimitTrack) -> DecisionsNow {
-        let (seconds, samples) = (
-            self.recent_seconds(),
-            track.history.latest(NOW).collect::<Vec<_>>(),
-        );
-        let mean = |of: fn(&DecisionSample) -> u32| mean(&samples, seconds, of);
+        let seconds = self.recent_seconds();
+        let samples: Vec<_> = track.history.latest(NOW).collect();
         DecisionsNow {
-            allowed: mean(|sample| sample.allowed),
-            denied: mean(|sample| sample.denied),
-            shadow_denied: mean(|sample| sample.shadow_denied),
+            allowed: mean(&samples, seconds, |sample| sample.allowed),
+            denied: mean(&samples, seconds, |sample| sample.denied),
+            shadow_denied: mean(&samples, seconds, |sample| sample.shadow_denied),
         }
     }
 
@@ -151,55 +145,29 @@ impl LiveData {
     /// The charts of requests.
     pub fn traffic_charts(&self, track: &TrafficTrack) -> Charts {
         let points = self.traffic_points(track);
-        let rate = |of: fn(&TrafficSample) -> u32| {
-            line(&points, |seconds, sample| {
-                Some(f64::from(of(sample)) / seconds)
-            })
-        };
-        let part = |of: fn(&TrafficSample) -> u32| {
-            line(&points, |_, sample| {
-                (sample.requests > 0)
-                    .then(|| 100.0 * f64::from(of(sample)) / f64::from(sample.requests))
-            })
-        };
-        let millis = |of: fn(&TrafficSample) -> f32| {
-            line(&points, |_, sample| {
-                Some(f64::from(of(sample)) * 1e3).filter(|millis| millis.is_finite())
-            })
-        };
-        let times = || points.iter().map(|(at, ..)| *at).collect();
-        let chart = |lines| Chart {
-            times: times(),
-            lines,
-        };
+        let rates = vec![
+            rates(&points, |sample| sample.requests),
+            rates(&points, |sample| sample.denied),
+        ];
+        let shares = vec![
+            shares(&points, |sample| sample.denied),
+            shares(&points, |sample| sample.errors),
+        ];
+        let latencies = vec![
+            millis(&points, |sample| sample.median),
+            millis(&points, |sample| sample.p99),
+        ];
         BTreeMap::from([
-            (
-                "requests",
-                chart(vec![
-                    rate(|sample| sample.requests),
-                    rate(|sample| sample.denied),
-                ]),
-            ),
-            (
-                "shares",
-                chart(vec![
-                    part(|sample| sample.denied),
-                    part(|sample| sample.errors),
-                ]),
-            ),
-            (
-                "latency",
-                chart(vec![
-                    millis(|sample| sample.median),
-                    millis(|sample| sample.p99),
-                ]),
-            ),
+            ("requests", Chart::new(&points, rates)),
+            ("shares", Chart::new(&points, shares)),
+            ("latency", Chart::new(&points, latencies)),
         ])
     }
 
     /// The charts of requests in words.
     pub fn traffic_summary(&self, track: &TrafficTrack) -> TrafficSummary {
-        let (now, points) = (self.traffic_now(track), self.traffic_points(track));
+        let now = self.traffic_now(track);
+        let points = self.traffic_points(track);
         let highest = points
             .iter()
             .map(|(_, seconds, sample)| f64::from(sample.requests) / seconds)
@@ -208,26 +176,27 @@ impl LiveData {
             .iter()
             .map(|(.., sample)| sample.p99)
             .fold(f32::NAN, f32::max);
-        let sum = |of: fn(&TrafficSample) -> u32| {
-            points
-                .iter()
-                .map(|(.., sample)| f64::from(of(sample)))
-                .sum::<f64>()
-        };
-        let all = sum(|sample| sample.requests);
+        let mut all = 0.0;
+        let mut denied = 0.0;
+        let mut errors = 0.0;
+        for (.., sample) in &points {
+            all += f64::from(sample.requests);
+            denied += f64::from(sample.denied);
+            errors += f64::from(sample.errors);
+        }
         if all <= 0.0 {
-            let none = || "No requests in the last ten minutes.".to_owned();
+            let none = "No requests in the last ten minutes.";
             return TrafficSummary {
-                requests: none(),
-                shares: none(),
-                latency: none(),
+                requests: none.to_owned(),
+                shares: none.to_owned(),
+                latency: none.to_owned(),
             };
         }
         let is_idle = now.requests <= 0.0;
         let shares = format!(
             "{} denied and {} server errors over the last ten minutes",
-            numbers::share(sum(|sample| sample.denied), all),
-            numbers::share(sum(|sample| sample.errors), all)
+            numbers::share(denied, all),
+            numbers::share(errors, all)
         );
         let slowest = numbers::latency(slowest);
         TrafficSummary {
@@ -237,21 +206,23 @@ impl LiveData {
                 numbers::rate(now.denied),
                 numbers::rate(highest)
             ),
-            shares: match is_idle {
-                true => format!("No requests now. {shares}."),
-                false => format!(
+            shares: if is_idle {
+                format!("No requests now. {shares}.")
+            } else {
+                format!(
                     "{} denied and {} server errors now; {shares}.",
                     numbers::share(now.denied, now.requests),
                     numbers::share(now.errors, now.requests)
-                ),
+                )
             },
-            latency: match is_idle {
-                true => format!("No requests now. Highest of the last ten minutes: {slowest}."),
-                false => format!(
+            latency: if is_idle {
+                format!("No requests now. Highest of the last ten minutes: {slowest}.")
+            } else {
+                format!(
                     "Half of the requests take up to {} now, 99 of 100 up to {}. Highest of the last ten minutes: {slowest}.",
                     numbers::latency(now.median),
                     numbers::latency(now.p99)
-                ),
+                )
             },
         }
     }
@@ -259,22 +230,18 @@ impl LiveData {
     /// The charts of requests as numbers.
     pub fn traffic_minutes(&self, track: &TrafficTrack) -> TrafficMinutes {
         let rows = by_minute(&self.traffic_points(track), |when, seconds, samples| {
-            let sum = |of: fn(&TrafficSample) -> u32| {
-                samples
-                    .iter()
-                    .map(|sample| f64::from(of(sample)))
-                    .sum::<f64>()
-            };
-            let highest =
-                |of: fn(&TrafficSample) -> f32| samples.iter().map(of).fold(f32::NAN, f32::max);
-            let requests = sum(|sample| sample.requests);
+            let requests = sum(samples, |sample| sample.requests) as f64;
+            let denied = sum(samples, |sample| sample.denied) as f64;
+            let errors = sum(samples, |sample| sample.errors) as f64;
+            let medians = samples.iter().map(|sample| sample.median);
+            let p99s = samples.iter().map(|sample| sample.p99);
             TrafficMinute {
                 when,
                 requests: numbers::rate(requests / seconds),
-                denied: numbers::share(sum(|sample| sample.denied), requests),
-                errors: numbers::share(sum(|sample| sample.errors), requests),
-                median: numbers::latency(highest(|sample| sample.median)),
-                p99: numbers::latency(highest(|sample| sample.p99)),
+                denied: numbers::share(denied, requests),
+                errors: numbers::share(errors, requests),
+                median: numbers::latency(medians.fold(f32::NAN, f32::max)),
+                p99: numbers::latency(p99s.fold(f32::NAN, f32::max)),
             }
         });
         TrafficMinutes { rows }
@@ -283,40 +250,31 @@ impl LiveData {
     /// The chart of a limit's decisions.
     pub fn decision_charts(&self, track: &LimitTrack) -> Charts {
         let points = self.points(track.history.iter(), DecisionSample::default());
-        let rate = |of: fn(&DecisionSample) -> u32| {
-            line(&points, |seconds, sample| {
-                Some(f64::from(of(sample)) / seconds)
-            })
-        };
         let lines = vec![
-            rate(|sample| sample.allowed),
-            rate(|sample| sample.denied),
-            rate(|sample| sample.shadow_denied),
+            rates(&points, |sample| sample.allowed),
+            rates(&points, |sample| sample.denied),
+            rates(&points, |sample| sample.shadow_denied),
         ];
-        BTreeMap::from([(
-            "decisions",
-            Chart {
-                times: points.iter().map(|(at, ..)| *at).collect(),
-                lines,
-            },
-        )])
+        BTreeMap::from([("decisions", Chart::new(&points, lines))])
     }
 
     /// The chart of a limit's decisions in words.
     pub fn decision_summary(&self, track: &LimitTrack) -> String {
         let now = self.decisions_now(track);
-        let (allowed, denied) = (numbers::rate(now.allowed), numbers::rate(now.denied));
+        let allowed = numbers::rate(now.allowed);
+        let denied = numbers::rate(now.denied);
         let sum: u64 = track
             .history
             .iter()
             .map(|sample| u64::from(sample.denied))
             .sum();
-        let shadow = match now.shadow_denied {
-            none if none <= 0.0 => String::new(),
-            some => format!(
+        let shadow = if now.shadow_denied > 0.0 {
+            format!(
                 " {} would be denied if the limit were enforced.",
-                numbers::rate(some)
-            ),
+                numbers::rate(now.shadow_denied)
+            )
+        } else {
+            String::new()
         };
         format!(
             "{allowed} allowed and {denied} denied now.{shadow} {} denied in the last ten minutes.",
@@ -327,16 +285,11 @@ impl LiveData {
     /// The chart of a limit's decisions as numbers.
     pub fn decision_minutes(&self, track: &LimitTrack) -> DecisionMinutes {
         let points = self.points(track.history.iter(), DecisionSample::default());
-        let rows = by_minute(&points, |when, _, samples| {
-            let sum = |of: fn(&DecisionSample) -> u32| {
-                numbers::count(samples.iter().map(|sample| u64::from(of(sample))).sum())
-            };
-            DecisionMinute {
-                when,
-                allowed: sum(|sample| sample.allowed),
-                denied: sum(|sample| sample.denied),
-                shadow_denied: sum(|sample| sample.shadow_denied),
-            }
+        let rows = by_minute(&points, |when, _, samples| DecisionMinute {
+            when,
+            allowed: numbers::count(sum(samples, |sample| sample.allowed)),
+            denied: numbers::count(sum(samples, |sample| sample.denied)),
+            shadow_denied: numbers::count(sum(samples, |sample| sample.shadow_denied)),
         });
         DecisionMinutes { rows }
     }
@@ -354,31 +307,72 @@ fn mean<S>(samples: &[S], seconds: f64, of: fn(&S) -> u32) -> f64 {
     }
 }
 
-/// Rounded: nobody sees more on a chart.
-fn line<S>(points: &Points<S>, value: impl Fn(f64, &S) -> Option<f64>) -> Vec<Option<f64>> {
-    points
-        .iter()
-        .map(|(_, seconds, sample)| {
-            value(*seconds, sample).map(|value| (value * 1e3).round() / 1e3)
-        })
-        .collect()
+fn sum<S>(samples: &[S], of: fn(&S) -> u32) -> u64 {
+    samples.iter().map(|sample| u64::from(of(sample))).sum()
 }
 
-/// A row for each minute, the last one first.
+impl Chart {
+    fn new<S>(points: &Points<S>, lines: Vec<Vec<Option<f64>>>) -> Self {
+        Self {
+            times: points.iter().map(|(at, ..)| *at).collect(),
+            lines,
+        }
+    }
+}
+
+/// A line of counts each second.
+fn rates<S>(points: &Points<S>, of: fn(&S) -> u32) -> Vec<Option<f64>> {
+    let values = points
+        .iter()
+        .map(|(_, seconds, sample)| Some(rounded(f64::from(of(sample)) / seconds)));
+    values.collect()
+}
+
+/// A line of shares of all requests, in percent.
+fn shares(points: &Points<TrafficSample>, of: fn(&TrafficSample) -> u32) -> Vec<Option<f64>> {
+    let mut line = Vec::with_capacity(points.len());
+    for (.., sample) in points {
+        line.push(if sample.requests > 0 {
+            let share = f64::from(of(sample)) / f64::from(sample.requests);
+            Some(rounded(100.0 * share))
+        } else {
+            None
+        });
+    }
+    line
+}
+
+/// A line of latencies in milliseconds.
+fn millis(points: &Points<TrafficSample>, of: fn(&TrafficSample) -> f32) -> Vec<Option<f64>> {
+    let mut line = Vec::with_capacity(points.len());
+    for (.., sample) in points {
+        let millis = f64::from(of(sample)) * 1e3;
+        line.push(if millis.is_finite() {
+            Some(rounded(millis))
+        } else {
+            None
+        });
+    }
+    line
+}
+
+/// A value to three decimals: nobody sees more on a chart.
+fn rounded(value: f64) -> f64 {
+    (value * 1e3).round() / 1e3
+}
+
+/// A row for each minute, the last minute first.
 fn by_minute<S: Copy, R>(points: &Points<S>, row: impl Fn(String, f64, &[S]) -> R) -> Vec<R> {
-    let minutes = points.rchunks(MINUTE).enumerate();
-    let row = |(ago, points): (usize, &[(f64, f64, S)])| {
+    let mut rows = Vec::new();
+    for (ago, points) in points.rchunks(MINUTE).enumerate() {
         let when = if ago == 0 {
             "last minute".to_owned()
         } else {
             format!("{ago} to {} min ago", ago + 1)
         };
+        let seconds = points.iter().map(|(_, seconds, _)| seconds).sum();
         let samples: Vec<S> = points.iter().map(|(.., sample)| *sample).collect();
-        row(
-            when,
-            points.iter().map(|(_, seconds, _)| seconds).sum(),
-            &samples,
-        )
-    };
-    minutes.map(row).collect()
+        rows.push(row(when, seconds, &samples));
+    }
+    rows
 }

@@ -1,6 +1,6 @@
 //! `/console/explain`: what becomes of a request, and why, asked by a form.
 //!
-//! It is sent as a form and not as a query: header fields may hold credentials, which no URL should
+//! The request is sent as a form and not as a query: header fields may hold credentials, which no URL should
 //! have.
 
 use askama::Template;
@@ -62,7 +62,7 @@ struct ShownLimit {
     name: String,
     policy: String,
     facts: Vec<(&'static str, String)>,
-    /// Its bucket denies such a request now.
+    /// The bucket denies such a request now.
     is_empty: bool,
 }
 
@@ -114,38 +114,38 @@ impl ExplainPage {
 
 impl ExplainForm {
     fn read(form: &ConsoleForm) -> Self {
-        let field = |name| form.field(name).to_owned();
         Self {
-            method: field("method"),
-            url: field("url"),
-            client_ip: field("client_ip"),
-            headers: field("headers"),
-            identity: field("identity"),
-            plan: field("plan"),
-            more: field("more"),
-            listener: field("listener"),
+            method: form.field("method").to_owned(),
+            url: form.field("url").to_owned(),
+            client_ip: form.field("client_ip").to_owned(),
+            headers: form.field("headers").to_owned(),
+            identity: form.field("identity").to_owned(),
+            plan: form.field("plan").to_owned(),
+            more: form.field("more").to_owned(),
+            listener: form.field("listener").to_owned(),
         }
     }
 
     /// The query that `/explain` takes.
     fn pairs(&self) -> Result<Pairs, ProblemDetails> {
         let mut pairs = Pairs::new();
-        let mut add = |name: &str, value: &str| {
-            if !value.is_empty() {
-                pairs.push((name.to_owned(), value.to_owned()));
-            }
-        };
         let url = if self.url.is_empty() || self.url.contains("://") {
-            String::new()
+            self.url.clone()
         } else {
-            "http://".to_owned()
+            format!("http://{}", self.url)
         };
-        add("url", &(url + &self.url));
-        add("method", &self.method.to_uppercase());
-        add("client_ip", &self.client_ip);
-        add("identity.id", &self.identity);
-        add("identity.plan", &self.plan);
-        add("listener", &self.listener);
+        for (name, value) in [
+            ("url", &url),
+            ("method", &self.method.to_uppercase()),
+            ("client_ip", &self.client_ip),
+            ("identity.id", &self.identity),
+            ("identity.plan", &self.plan),
+            ("listener", &self.listener),
+        ] {
+            if !value.is_empty() {
+                pairs.push((name.to_owned(), value.clone()));
+            }
+        }
         for line in self.headers.lines().filter(|line| !line.trim().is_empty()) {
             let field = line
                 .split_once(':')
@@ -274,7 +274,10 @@ impl ShownLimit {
     fn of(limit: &LimitView) -> Self {
         let policy = &limit.policy;
         let level = limit.level.as_ref();
-        let lacks = |note: &String| format!("{}: {note}", limit.lacking.join(", "));
+        let lacks = match &limit.note {
+            Some(note) => Some(format!("{}: {note}", limit.lacking.join(", "))),
+            None => None,
+        };
         let settled = policy.settled.as_ref();
         let settled = settled.map(|by| {
             format!(
@@ -308,7 +311,7 @@ impl ShownLimit {
                     .map(|counted| format!("responses with {counted}")),
             ),
             ("Acts", limit.enforced.clone()),
-            ("Lacks", limit.note.as_ref().map(lacks)),
+            ("Lacks", lacks),
             ("Store", limit.store.clone()),
             ("Over the limit", Some(limit.on_limit.clone())),
             ("Store away", Some(limit.outage.clone())),

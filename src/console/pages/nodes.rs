@@ -30,7 +30,7 @@ pub struct NodesPart {
     /// Why other nodes are not in the table. Empty: they are.
     store_error: String,
     has_policies: bool,
-    /// Of a gateway with a store.
+    /// `None`: the gateway has no store.
     fleet: Option<ShownFleet>,
 }
 
@@ -110,8 +110,9 @@ impl NodesPart {
 
 impl ShownFleet {
     fn of(fleet: &FleetParts, calls: Vec<(String, String)>) -> Self {
-        let (share, silent) = (fleet.share.get(), fleet.share.silent_ranks());
-        let count = u32::try_from(silent.len()).unwrap_or(u32::MAX);
+        let share = fleet.share.get();
+        let silent = fleet.share.silent_ranks().len();
+        let count = u32::try_from(silent).unwrap_or(u32::MAX);
         Self {
             store: fleet.store.clone(),
             is_up: !fleet.breaker.is_open(),
@@ -125,15 +126,14 @@ impl ShownFleet {
 impl NodeRow {
     fn of(node: NodeView, silent: &[u32], newest: Option<u64>) -> Self {
         let now = clock::unix_micros() / 1_000_000;
-        let since = |at: u64| numbers::span(now.saturating_sub(at));
         let report = node.report.unwrap_or_default();
         Self {
             rank: node.rank.map(|rank| rank.to_string()).unwrap_or_default(),
             is_here: node.answering,
             is_silent: node.rank.is_some_and(|rank| silent.contains(&rank)),
             is_behind: report.revision.is_some() && report.revision != newest,
-            running_for: since(report.started_at),
-            configured_for: since(report.configured_at),
+            running_for: numbers::span(now.saturating_sub(report.started_at)),
+            configured_for: numbers::span(now.saturating_sub(report.configured_at)),
             name: report.name.clone(),
             report,
         }

@@ -52,7 +52,8 @@ impl AccountService {
     /// When it is nobody who may come in, or too many from the address were nobody.
     pub async fn sign_in_by_provider(
         &self,
-        (answer, return_to): (&ProviderAnswer, &str),
+        answer: &ProviderAnswer,
+        return_to: &str,
         pending: &PendingSignIn,
         ip: IpAddr,
     ) -> Result<HeaderValue, ProblemDetails> {
@@ -116,7 +117,8 @@ impl AccountService {
         ip: IpAddr,
         problem: &ProblemDetails,
     ) {
-        let (name, issuer) = (printable(&subject.subject), &subject.issuer);
+        let name = printable(&subject.subject);
+        let issuer = &subject.issuer;
         let detail = format!("subject {name} at {issuer}: {}", problem.detail);
         // No account is called so.
         if self.records_refusal(&format!("subject {}", subject.subject)) {
@@ -263,17 +265,22 @@ fn without_a_role() -> ProblemDetails {
 
 /// The argument that binds an account, for a shell.
 fn bind(subject: &OidcSubject) -> String {
-    let quoted = |text: &str| {
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:/@|+".contains(&byte);
-        if text.bytes().all(is_plain) {
-            text.to_owned()
-        } else {
-            format!("'{}'", text.replace('\'', "'\\''"))
-        }
-    };
     format!(
         "--subject {} {}",
         quoted(&subject.issuer),
         quoted(&subject.subject)
     )
+}
+
+/// A word, for a shell.
+fn quoted(text: &str) -> String {
+    if text.bytes().all(is_plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
+}
+
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~:/@|+".contains(&byte)
 }

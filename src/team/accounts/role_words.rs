@@ -37,19 +37,24 @@ pub fn show_rights(rights: &Rights) -> String {
 
 /// `shop: owner, was none`.
 pub fn show_role_change(change: &RoleChange, before: &Rights, now: &Rights) -> String {
-    let role = |rights: &Rights| match change {
-        RoleChange::Fleet(_) => rights.fleet.map(fleet_word),
-        RoleChange::Application(name, _) => {
-            rights.applications.get(name).copied().map(application_word)
-        }
+    let (place, now, before) = match change {
+        RoleChange::Fleet(_) => (
+            "fleet",
+            now.fleet.map(fleet_word),
+            before.fleet.map(fleet_word),
+        ),
+        RoleChange::Application(name, _) => (
+            name.as_str(),
+            now.applications
+                .get(name)
+                .map(|role| application_word(*role)),
+            before
+                .applications
+                .get(name)
+                .map(|role| application_word(*role)),
+        ),
     };
-    let place = match change {
-        RoleChange::Fleet(_) => "fleet",
-        RoleChange::Application(name, _) => name,
-    };
-    format!(
-        "{place}: {}, was {}",
-        role(now).unwrap_or("none"),
-        role(before).unwrap_or("none")
-    )
+    let now = now.unwrap_or("none");
+    let before = before.unwrap_or("none");
+    format!("{place}: {now}, was {before}")
 }

@@ -82,7 +82,9 @@ fn refuse_many_values(json: &[u8]) -> Result<(), ProblemDetails> {
 /// How many values there can be in JSON: each is the first, or stands behind a bracket, a brace or
 /// a comma.
 fn most_values(json: &[u8]) -> usize {
-    let (mut values, mut in_text, mut is_escaped) = (1, false, false);
+    let mut values = 1;
+    let mut in_text = false;
+    let mut is_escaped = false;
     for byte in json {
         match byte {
             _ if is_escaped => is_escaped = false,
@@ -99,12 +101,11 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for ShapedQuery<T>
     type Rejection = ProblemDetails;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ProblemDetails> {
-        let read = Query::<T>::from_request_parts(parts, state).await;
-        let refused = |error: axum::extract::rejection::QueryRejection| {
-            ProblemDetails::bad_request(error.body_text())
-        };
-        read.map(|Query(query)| Self(query))
-            .map_err(|error| refused(error).hint("GET /openapi.json has each parameter"))
+        match Query::<T>::from_request_parts(parts, state).await {
+            Ok(Query(query)) => Ok(Self(query)),
+            Err(error) => Err(ProblemDetails::bad_request(error.body_text())
+                .hint("GET /openapi.json has each parameter")),
+        }
     }
 }
 
@@ -112,14 +113,12 @@ impl<S: Send + Sync> FromRequestParts<S> for RevisionNumber {
     type Rejection = ProblemDetails;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ProblemDetails> {
-        let read = Path::<u64>::from_request_parts(parts, state).await;
-        let number = read
-            .ok()
-            .map(|Path(number)| number)
-            .filter(|number| *number > 0);
-        number
-            .map(Self)
-            .ok_or_else(|| ProblemDetails::bad_request("a revision is a whole number from 1"))
+        match Path::<u64>::from_request_parts(parts, state).await {
+            Ok(Path(number)) if number > 0 => Ok(Self(number)),
+            Ok(_) | Err(_) => Err(ProblemDetails::bad_request(
+                "a revision is a whole number from 1",
+            )),
+        }
     }
 }
 
@@ -142,8 +141,9 @@ mod tests {
 
     #[test]
     fn a_body_of_too_many_values_is_not_read() {
-        let list = |values: usize| format!("[{}1]", "1,".repeat(values - 2)).into_bytes();
-        assert!(refuse_many_values(&list(MOST_DRAFT_VALUES)).is_ok());
-        assert!(refuse_many_values(&list(MOST_DRAFT_VALUES + 1)).is_err());
+        for (values, is_read) in [(MOST_DRAFT_VALUES, true), (MOST_DRAFT_VALUES + 1, false)] {
+            let list = format!("[{}1]", "1,".repeat(values - 2));
+            assert_eq!(refuse_many_values(list.as_bytes()).is_ok(), is_read);
+        }
     }
 }

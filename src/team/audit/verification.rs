@@ -12,7 +12,7 @@ use tollgate_policies::people::{AuditVerdict, People};
 
 use crate::admin::problem_details::ProblemDetails;
 
-/// The place of whoever looks.
+/// The place of the one caller that looks.
 pub struct AuditVerification(Arc<Semaphore>);
 
 impl Default for AuditVerification {
@@ -32,7 +32,8 @@ impl AuditVerification {
             .clone()
             .try_acquire_owned()
             .map_err(|_| ProblemDetails::verification_under_way())?;
-        let (people, runtime) = (people.clone(), Handle::current());
+        let people = people.clone();
+        let runtime = Handle::current();
         let verified = spawn_blocking(move || {
             let verdict = runtime.block_on(people.verify_audit());
             drop(place);
@@ -57,7 +58,8 @@ mod tests {
         let database =
             PolicyDatabase::open(&format!("sqlite://{}/p.db", folder.path().display())).unwrap();
         database.migrate().await.unwrap();
-        let (people, verification) = (database.people(), AuditVerification::default());
+        let people = database.people();
+        let verification = AuditVerification::default();
         let (first, second) = tokio::join!(verification.run(&people), verification.run(&people));
         assert!(matches!(first, Ok(AuditVerdict::Intact { .. })));
         assert_eq!(second.err().map(|problem| problem.status), Some(503));

@@ -3,8 +3,6 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use metrics::Key;
-
 use crate::config::Candidate;
 use crate::gateway::Gateway;
 use crate::observe::latency::BUCKETS;
@@ -25,11 +23,11 @@ const COUNTED: [(&str, bool); 5] = [
 pub struct CandidateTotals {
     /// Requests that it decided on.
     pub decisions: u64,
-    /// Those that it denied, or would have.
+    /// Requests that it denied, or would have.
     pub denied: u64,
     /// Requests of the routes that it counts, of each while it counts it.
     pub requests: u64,
-    /// Those that were answered with 5xx.
+    /// Requests that were answered with 5xx.
     pub errors: u64,
     pub latency: [u64; BUCKETS],
 }
@@ -83,24 +81,23 @@ impl CandidateReading {
                 readings[*at].denied += if *is_denial { count } else { 0 };
             }
         });
-        let of_route = |key: &Key| by_route.get(label(key, "route")).into_iter().flatten();
         metrics.visit_counters("tollgate_requests_total", |key, count| {
+            let route = label(key, "route");
             let is_error = label(key, "status").starts_with('5');
-            for at in of_route(key) {
-                if let Some(route) = readings[*at].routes.get_mut(label(key, "route")) {
+            for at in by_route.get(route).into_iter().flatten() {
+                if let Some(route) = readings[*at].routes.get_mut(route) {
                     route.requests += count;
                     route.errors += if is_error { count } else { 0 };
                 }
             }
         });
         metrics.visit_histograms("tollgate_request_duration_seconds", |key, latency| {
-            for at in of_route(key) {
-                if let Some(route) = readings[*at].routes.get_mut(label(key, "route")) {
-                    route
-                        .latency
-                        .iter_mut()
-                        .zip(latency.counts())
-                        .for_each(|(bucket, count)| *bucket += count);
+            let route = label(key, "route");
+            for at in by_route.get(route).into_iter().flatten() {
+                if let Some(route) = readings[*at].routes.get_mut(route) {
+                    for (bucket, count) in route.latency.iter_mut().zip(latency.counts()) {
+                        *bucket += count;
+                    }
                 }
             }
         });
@@ -136,10 +133,9 @@ impl CandidateTotals {
         self.requests += now.requests.saturating_sub(before.requests);
         self.errors += now.errors.saturating_sub(before.errors);
         let latency = risen(&now.latency, &before.latency);
-        self.latency
-            .iter_mut()
-            .zip(latency)
-            .for_each(|(bucket, count)| *bucket += count);
+        for (bucket, count) in self.latency.iter_mut().zip(latency) {
+            *bucket += count;
+        }
     }
 }
 

@@ -94,7 +94,8 @@ async fn carry_out(
     form: &ConsoleForm,
     peer: SocketAddr,
 ) -> Result<String, ProblemDetails> {
-    let (accounts, caller) = (console.accounts()?, form.visitor.caller()?);
+    let accounts = console.accounts()?;
+    let caller = form.visitor.caller()?;
     let action = form.field("action");
     check_role(caller, form)?;
     let change = asked_change(form)?;
@@ -108,7 +109,8 @@ async fn carry_out(
         )
         .hint("open it by your name in the head of each page"));
     }
-    // These lead in, and the session may be somebody else's by now.
+    // A role, a password and an enabled account let somebody in, and the session may be somebody
+    // else's by now.
     let gives_role = action == "role" && form.field("role") != "none";
     if gives_role || ["password", "fleet", "enable"].contains(&action) {
         check_presence(accounts, caller, form, peer).await?;
@@ -135,7 +137,7 @@ async fn carry_out(
 /// Whether the visitor has the role that a form takes.
 fn check_role(caller: &Caller, form: &ConsoleForm) -> Result<(), ProblemDetails> {
     match (form.field("action"), form.field("application")) {
-        // Of no application: there is none with this name, and nobody owns it.
+        // No application has this name, and nobody owns it.
         ("role", "") => Err(ProblemDetails::bad_request("the form names no application")),
         ("role", application) => caller.may(Operation::ManageRights, application),
         _ => caller.may(Operation::ManageAccounts, ""),
@@ -190,11 +192,11 @@ async fn apply(
         "remove" => people.remove(&account.name).await.map(|()| String::new()),
         _ => {
             let changed = people.change(&account.name, change).await?;
-            let told = change
+            let changes = change
                 .roles
                 .iter()
                 .map(|role| show_role_change(role, &account.rights, &changed.rights));
-            Ok(told.collect::<Vec<_>>().join("; "))
+            Ok(changes.collect::<Vec<_>>().join("; "))
         }
     }
 }
@@ -263,22 +265,15 @@ impl PersonPage {
     }
 }
 
-/// Those that there are, and those that somebody still has a role in.
+/// The applications that there are, and those that somebody still has a role in.
 async fn applications(
     console: &ConsoleState,
     rights: &Rights,
 ) -> Result<BTreeSet<String>, ProblemDetails> {
     let mut names: BTreeSet<String> = rights.applications.keys().cloned().collect();
     if let Some(policies) = &console.team.policies {
-        names.extend(
-            policies
-                .database
-                .state(None)
-                .await?
-                .applications()
-                .into_iter()
-                .map(str::to_owned),
-        );
+        let state = policies.database.state(None).await?;
+        names.extend(state.applications().into_iter().map(str::to_owned));
     }
     Ok(names)
 }

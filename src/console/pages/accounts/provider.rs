@@ -51,7 +51,8 @@ pub async fn begin(
     headers: HeaderMap,
     Query(next): Query<NextPage>,
 ) -> Response {
-    let (next, proves) = (page_of_console(next.page()), next.proves());
+    let proves = next.proves();
+    let next = page_of_console(next.page());
     // Another site's page would use up what its visitor's network may begin, or sign them in
     // unasked.
     if !is_at_home(&console, &headers) || console.admin.origins.check_site(&headers).is_err() {
@@ -144,7 +145,7 @@ async fn finished(
         })?;
     let next = page_of_console(&percent_decode_str(&pending.next).decode_utf8_lossy());
     let cookie = accounts
-        .sign_in_by_provider((answer, &return_to(console)), &pending, peer.ip())
+        .sign_in_by_provider(answer, &return_to(console), &pending, peer.ip())
         .await?;
     Ok((cookie, next))
 }
@@ -153,8 +154,8 @@ fn now() -> u64 {
     clock::unix_micros() / 1_000_000
 }
 
-/// Where browsers find the console: by the name that the file has, or else its address. Never by
-/// the name that a request has: whoever sends it says that.
+/// The address at which browsers find the console: the name that the file has, or else the address
+/// of the port. Never the name in a request, which its sender chooses.
 fn home(console: &ConsoleState) -> String {
     let origins = &console.admin.origins;
     match &origins.public_url {

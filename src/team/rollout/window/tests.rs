@@ -1,9 +1,9 @@
 use std::collections::HashMap;
 
 use super::*;
-use crate::team::rollout::counters::RouteReading;
 use crate::clock;
 use crate::config::CandidateBounds;
+use crate::team::rollout::counters::RouteReading;
 
 const SECOND: Duration = Duration::from_secs(1);
 
