@@ -10,14 +10,14 @@ use axum::http::header::{
     ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName,
     REFERRER_POLICY, SET_COOKIE, X_CONTENT_TYPE_OPTIONS,
 };
-use axum::http::{HeaderValue, Method, StatusCode};
+use axum::http::{HeaderValue, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
 
 use super::pages::encode;
 use super::shell::Visitor;
 use super::state::ConsoleState;
-use crate::admin::caller::{Authorizer as _, peer};
+use crate::admin::caller::{Authorizer as _, is_refused, peer};
 use crate::admin::problem_details::ProblemDetails;
 use crate::team::caller::{CallerParts, CallerProof, SessionUse};
 
@@ -120,7 +120,7 @@ async fn answer(console: &ConsoleState, mut request: Request, next: Next) -> Res
     } else {
         refuse_by_page(console, &visitor, response).await
     };
-    if response.status() == StatusCode::FORBIDDEN {
+    if is_refused(&response) {
         caller.record_refusal(method, path).await;
     }
     response
