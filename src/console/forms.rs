@@ -30,18 +30,12 @@ pub struct ConsoleForm {
 impl ConsoleForm {
     /// The value of a field. Empty without it.
     pub fn field(&self, name: &str) -> &str {
-        self.fields
-            .iter()
-            .find(|(known, _)| known == name)
-            .map_or("", |(_, value)| value.trim())
+        self.exact_field(name).trim()
     }
 
     /// The value of a field with the spaces at its ends, which passwords may have.
     pub fn exact_field(&self, name: &str) -> &str {
-        self.fields
-            .iter()
-            .find(|(known, _)| known == name)
-            .map_or("", |(_, value)| value)
+        value_of(&self.fields, name)
     }
 
     /// The fields whose names begin with `prefix`, without it.
@@ -53,6 +47,14 @@ impl ConsoleForm {
             }
         }
         below
+    }
+}
+
+/// The value of a field. Empty without it.
+fn value_of<'a>(fields: &'a Pairs, name: &str) -> &'a str {
+    match fields.iter().find(|(known, _)| known == name) {
+        Some((_, value)) => value,
+        None => "",
     }
 }
 
@@ -84,10 +86,7 @@ async fn read(
         return Err(ProblemDetails::body_too_slow());
     };
     let Form(fields) = form.map_err(|error| unreadable_body(error.status(), error.body_text()))?;
-    let token = match fields.iter().find(|(name, _)| name == TOKEN) {
-        Some((_, token)) => token,
-        None => "",
-    };
+    let token = value_of(&fields, TOKEN);
     let token = console
         .tokens
         .check(token, visitor.session(), visitor.account_name())?;
@@ -98,7 +97,7 @@ async fn read(
     Ok((fields, token))
 }
 
-/// A form that a browser sends says where it is from.
+/// Refuses a form that does not say that it is from this console.
 fn check_origin(origins: &OwnOrigins, headers: &HeaderMap) -> Result<(), ProblemDetails> {
     if !headers.contains_key(ORIGIN) && !headers.contains_key("sec-fetch-site") {
         return Err(ProblemDetails::cross_site(
@@ -123,28 +122,33 @@ pub async fn choose_theme(form: ConsoleForm) -> Response {
         .into_response()
 }
 
-/// A path of the console, whatever was asked for.
-pub fn page_of_console(asked: &str) -> String {
-    let plain =
-        asked.bytes().all(|byte| byte.is_ascii_graphic()) && !asked.contains(['\\', '"', '<']);
-    let below = asked
-        .strip_prefix("/console")
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?']));
-    // Browsers go up by these.
-    let path = asked
-        .split('?')
-        .next()
-        .unwrap_or_default()
-        .to_ascii_lowercase()
-        .replace("%2e", ".");
-    let stays = path
-        .split('/')
-        .all(|segment| ![".", ".."].contains(&segment));
-    if plain && below && stays {
-        asked.to_owned()
+/// The `page`, if that is one of the console; otherwise the first one.
+pub fn page_of_console(page: &str) -> String {
+    if is_page_of_console(page) {
+        page.to_owned()
     } else {
         "/console".to_owned()
     }
+}
+
+fn is_page_of_console(page: &str) -> bool {
+    if page.bytes().any(|byte| !byte.is_ascii_graphic()) || page.contains(['\\', '"', '<']) {
+        return false;
+    }
+    let path = match page.split_once('?') {
+        Some((path, _)) => path,
+        None => page,
+    };
+    let Some(below) = path.strip_prefix("/console") else {
+        return false;
+    };
+    if !below.is_empty() && !below.starts_with('/') {
+        return false;
+    }
+    // Browsers leave the folder by these segments.
+    let path = path.to_ascii_lowercase().replace("%2e", ".");
+    let mut segments = path.split('/');
+    !segments.any(|segment| segment == "." || segment == "..")
 }
 
 #[cfg(test)]

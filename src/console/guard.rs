@@ -49,12 +49,12 @@ const FIELDS: [(HeaderName, &str); 5] = [
 pub async fn guard(State(console): State<ConsoleState>, request: Request, next: Next) -> Response {
     let origins = &console.admin.origins;
     // The page for signing in is no exception: a visitor who sees it types a password.
-    let checked = origins
-        .check_host(request.headers())
-        .and_then(|()| origins.check_way(request.extensions()));
-    let mut response = match checked {
-        Ok(()) => answer(&console, request, next).await,
-        Err(problem) => console.refuse(&visitor(&request), &problem),
+    let mut response = if let Err(problem) = origins.check_host(request.headers()) {
+        console.refuse(&visitor(&request), &problem)
+    } else if let Err(problem) = origins.check_way(request.extensions()) {
+        console.refuse(&visitor(&request), &problem)
+    } else {
+        answer(&console, request, next).await
     };
     let headers = response.headers_mut();
     for (name, value) in FIELDS {
@@ -66,7 +66,7 @@ pub async fn guard(State(console): State<ConsoleState>, request: Request, next: 
     response
 }
 
-/// Whatever is asked for by somebody known, or is open to everybody.
+/// The answer to a request: the page, if its caller is known or the page is open to everybody.
 async fn answer(console: &ConsoleState, mut request: Request, next: Next) -> Response {
     // The script of an open page asks for that by itself, though nobody may be in front of it.
     let session = if request.uri().path() == DATA {
@@ -144,16 +144,13 @@ async fn refuse_by_page(console: &ConsoleState, visitor: &Visitor, response: Res
         .unwrap_or_else(|_| ProblemDetails::of_text(head.status, &text));
     let mut page = console.refuse(visitor, &problem);
     // With the methods that the path does take (RFC 9110 §15.5.6).
-    page.headers_mut().extend(
-        head.headers
-            .get(ALLOW)
-            .cloned()
-            .map(|methods| (ALLOW, methods)),
-    );
+    if let Some(methods) = head.headers.get(ALLOW) {
+        page.headers_mut().insert(ALLOW, methods.clone());
+    }
     page
 }
 
-/// Somebody who has to sign in first: sent there, and then to the `page` that was asked for.
+/// The answer to a visitor who has to sign in first, and comes back to the `page` then.
 async fn stranger(console: &ConsoleState, visitor: &Visitor, page: Option<String>) -> Response {
     let problem = console.team.unknown_caller().await;
     match page {

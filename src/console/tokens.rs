@@ -179,9 +179,9 @@ impl UsedTokens {
 
     /// Forgets the tokens that are good no more.
     fn forget(&mut self, now_secs: u64) {
-        let is_over =
-            |(used, _): &&(u64, FormToken)| now_secs.saturating_sub(*used) > LIFETIME_SECS;
-        while let Some(&(_, FormToken { nonce, account })) = self.in_order.front().filter(is_over) {
+        while let Some(&(used, FormToken { nonce, account })) = self.in_order.front()
+            && now_secs.saturating_sub(used) > LIFETIME_SECS
+        {
             self.in_order.pop_front();
             self.nonces.remove(&nonce);
             if let Some(count) = self.of_account.get_mut(&account) {

@@ -1,6 +1,7 @@
 //! A strategy's limits: the one that holds, and the candidate that is tried out beside it or in its
 //! place.
 
+use super::part;
 use crate::config::candidate::{Candidate, CandidateBounds, CandidateTerms, Stage};
 use crate::config::file::policies::RawStrategy;
 use crate::config::file::policies::candidate::{RawCandidate, RawCandidateBounds};
@@ -188,14 +189,7 @@ fn tree(raw: &RawCandidate, report: &mut Report) -> Option<YamlNode> {
         );
         return None;
     }
-    let value = YamlValue::Scalar {
-        text: share.to_owned(),
-        plain: false,
-    };
-    let value = YamlNode {
-        location: on.location.clone(),
-        value,
-    };
+    let value = part::text_node(share, &on.location);
     entries.push(NodeEntry {
         key: "enforce".to_owned(),
         key_location: on.location.clone(),

@@ -30,11 +30,19 @@ impl LimitWork {
         let YamlValue::Map(entries) = &limit.value else {
             return Self::default();
         };
-        let [key, exempt] = ["key", "exempt"].map(|key| match part::entry(entries, key) {
-            Some(entry) => leaves(&entry.value),
-            None => 0,
-        });
-        Self([key, exempt, values_of(limit, JSON_PATHS)])
+        Self([
+            leaves_at(entries, "key"),
+            leaves_at(entries, "exempt"),
+            values_of(limit, JSON_PATHS),
+        ])
+    }
+}
+
+/// The texts in the tree at `key`.
+fn leaves_at(entries: &[NodeEntry], key: &str) -> usize {
+    match part::entry(entries, key) {
+        Some(entry) => leaves(&entry.value),
+        None => 0,
     }
 }
 
@@ -93,7 +101,7 @@ pub fn check_work(
     }
 }
 
-/// Where the first limit stands with which the work of the kind `at` is beyond the `most`.
+/// The place of the first limit with which the work of the kind `at` is beyond the `most`.
 fn first_beyond<'a>(
     most: usize,
     at: usize,
@@ -151,13 +159,7 @@ pub fn add_references(route: &mut YamlNode, limits: &[LimitReference], report: &
         return;
     };
     for (name, location) in limits {
-        items.push(YamlNode {
-            location: location.clone(),
-            value: YamlValue::Scalar {
-                text: name.clone(),
-                plain: false,
-            },
-        });
+        items.push(part::text_node(name, location));
     }
 }
 

@@ -1,5 +1,4 @@
-//! The additions of applications to the file of a node, on the way to what is kept of them for the
-//! next revisions.
+//! The additions of applications to the file of a node, until they are kept for the next revisions.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -9,14 +8,15 @@ use super::applied::{AddedParts, AppliedApplication, PolicyAdditions};
 use crate::config::report::Report;
 use crate::config::settings::Config;
 
-/// The additions of applications on a node, those left out of which this is known.
+/// The additions of applications on a node, without the applications whose results are kept
+/// already.
 pub struct NodeAdditions {
     pub node: Arc<str>,
     pub all: Vec<(Arc<CheckedApplication>, PolicyAdditions)>,
 }
 
 impl NodeAdditions {
-    /// Keeps what has come of each application in `config`, unless a mistake was reported.
+    /// Keeps the result of each application in `config`, unless a mistake was reported.
     /// Applications with more warnings than are reported are checked anew each time.
     pub fn keep(self, config: &Config, report: &Report) {
         let Self { node, all } = self;

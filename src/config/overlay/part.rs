@@ -14,13 +14,15 @@ const MATCH: &str = "match";
 /// The conditions that a route's tree has. `None`: they have a mistake, which the check of the file
 /// reports.
 pub fn match_of(route: &[NodeEntry]) -> Option<Match> {
-    let node = entry(route, MATCH)
-        .map(|entry| &entry.value)
-        .filter(|node| !node.value.is_null());
     let mut unheard = Report::new("");
-    let raw = match node {
-        None => Setting::Absent,
-        Some(node) => RawMatch::decode(node, &mut unheard).map_or(Setting::Invalid, Setting::Valid),
+    let raw = match entry(route, MATCH) {
+        Some(NodeEntry { value: node, .. }) if !node.value.is_null() => {
+            match RawMatch::decode(node, &mut unheard) {
+                Some(raw) => Setting::Valid(raw),
+                None => Setting::Invalid,
+            }
+        }
+        Some(_) | None => Setting::Absent,
     };
     check::matches(&raw, &mut unheard)
 }
@@ -54,66 +56,48 @@ pub fn of(
     let YamlValue::Map(entries) = &route.value else {
         return None;
     };
-    let own = entry(entries, MATCH).map(|entry| &entry.value);
-    let joined = joined(own, part);
-    let mut copy: Vec<NodeEntry> = entries
-        .iter()
-        .filter(|entry| entry.key != MATCH && entry.key != "name")
-        .cloned()
-        .collect();
-    let named = YamlNode {
-        location: at.clone(),
-        value: YamlValue::Scalar {
-            text: spec.name.clone(),
-            plain: false,
-        },
-    };
+    let mut copy = Vec::new();
+    let mut own = None;
+    for entry in entries {
+        match entry.key.as_str() {
+            MATCH => own = Some(&entry.value),
+            "name" => {}
+            _ => copy.push(entry.clone()),
+        }
+    }
     copy.push(NodeEntry {
         key: "name".to_owned(),
         key_location: at.clone(),
-        value: named,
+        value: text_node(&spec.name, at),
     });
     copy.push(NodeEntry {
         key: MATCH.to_owned(),
         key_location: part.location.clone(),
-        value: joined,
+        value: joined(own, part),
     });
     // A part with a mistake of its own is checked no further.
     let narrowed = match_of(&copy)?;
-    if let Some(WidenedCondition {
-        key,
-        shown,
-        of_route,
-        hint,
-    }) = widened(&narrowed, whole)
-    {
-        let location = match &part.value {
-            YamlValue::Map(entries) => {
-                entry(entries, key).map_or(&part.location, |entry| &entry.value.location)
-            }
-            _ => &part.location,
-        };
-        let of =
-            entry(entries, "name").map_or_else(String::new, |entry| match &entry.value.value {
-                YamlValue::Scalar { text, .. } => quote(text),
-                _ => String::new(),
-            });
-        let problem = ValueProblem::new(format!(
-            "{} is not within the {key} of route {of}: {}",
-            quote(&shown),
-            quote(&of_route)
-        ));
-        report.mistake(location, problem.hint(hint));
+    if let Some(widened) = widened(&narrowed, whole) {
+        widened.report(route, part, report);
         return None;
     }
-    // Not at the route's line, where another route begins.
-    Some((
-        YamlNode {
-            location: at.clone(),
-            value: YamlValue::Map(copy),
+    // The location is the part's: another route begins at the route's line.
+    let narrow = YamlNode {
+        location: at.clone(),
+        value: YamlValue::Map(copy),
+    };
+    Some((narrow, narrowed))
+}
+
+/// A text that is written at `location`.
+pub fn text_node(text: &str, location: &Location) -> YamlNode {
+    YamlNode {
+        location: location.clone(),
+        value: YamlValue::Scalar {
+            text: text.to_owned(),
+            plain: false,
         },
-        narrowed,
-    ))
+    }
 }
 
 /// The conditions of a route with those of a part in their place; header conditions are added.
@@ -126,41 +110,38 @@ fn joined(own: Option<&YamlNode>, part: &YamlNode) -> YamlNode {
         .filter(|entry| !entry.value.value.is_null())
         .cloned()
         .collect();
-    let own = match own.map(|own| &own.value) {
-        Some(YamlValue::Map(own)) => own.as_slice(),
-        _ => &[],
-    };
-    for inherited in own {
-        match given.iter_mut().find(|entry| entry.key == inherited.key) {
-            None => given.push(inherited.clone()),
-            Some(NodeEntry {
-                key,
-                value:
-                    YamlNode {
-                        value: YamlValue::Map(headers),
-                        ..
-                    },
-                ..
-            }) if key == "headers" => {
-                let YamlValue::Map(more) = &inherited.value.value else {
-                    continue;
-                };
-                let own = headers.len();
-                for other in more {
-                    if !headers[..own]
-                        .iter()
-                        .any(|own| own.key.eq_ignore_ascii_case(&other.key))
-                    {
-                        headers.push(other.clone());
-                    }
+    if let Some(own) = own
+        && let YamlValue::Map(own) = &own.value
+    {
+        for inherited in own {
+            match given.iter_mut().find(|entry| entry.key == inherited.key) {
+                None => given.push(inherited.clone()),
+                Some(entry) if entry.key == "headers" => {
+                    add_headers(&mut entry.value, &inherited.value);
                 }
+                Some(_) => {}
             }
-            Some(_) => {}
         }
     }
     YamlNode {
         location: part.location.clone(),
         value: YamlValue::Map(given),
+    }
+}
+
+/// Adds the `inherited` header conditions whose names a part does not give.
+fn add_headers(headers: &mut YamlNode, inherited: &YamlNode) {
+    let (YamlValue::Map(headers), YamlValue::Map(inherited)) =
+        (&mut headers.value, &inherited.value)
+    else {
+        return;
+    };
+    let given = headers.len();
+    for header in inherited {
+        let mut names = headers[..given].iter().map(|header| &header.key);
+        if !names.any(|name| name.eq_ignore_ascii_case(&header.key)) {
+            headers.push(header.clone());
+        }
     }
 }
 
@@ -176,11 +157,13 @@ pub fn pairs(part: &YamlNode, whole: &Match) -> usize {
 
 /// How many conditions a part lists under `key`: without any, those `inherited` from its route.
 fn listed(entries: &[NodeEntry], key: &str, inherited: usize) -> usize {
-    match entry(entries, key).map(|entry| &entry.value.value) {
-        None => inherited,
-        Some(value) if value.is_null() => inherited,
-        Some(YamlValue::List(items)) => items.len(),
-        Some(_) => 1,
+    let Some(entry) = entry(entries, key) else {
+        return inherited;
+    };
+    match &entry.value.value {
+        YamlValue::List(items) => items.len(),
+        value if value.is_null() => inherited,
+        _ => 1,
     }
 }
 
@@ -219,6 +202,26 @@ pub struct WidenedCondition {
     pub of_route: String,
     /// The remedy.
     pub hint: &'static str,
+}
+
+impl WidenedCondition {
+    /// Reports the condition of a `part` where that is written.
+    fn report(&self, route: &YamlNode, part: &YamlNode, report: &mut Report) {
+        let mut location = &part.location;
+        if let YamlValue::Map(entries) = &part.value
+            && let Some(entry) = entry(entries, self.key)
+        {
+            location = &entry.value.location;
+        }
+        let route = name_of(route).map_or_else(String::new, quote);
+        let problem = ValueProblem::new(format!(
+            "{} is not within the {} of route {route}: {}",
+            quote(&self.shown),
+            self.key,
+            quote(&self.of_route)
+        ));
+        report.mistake(location, problem.hint(self.hint));
+    }
 }
 
 const NARROW_IT: &str = "a resource is a part of its route: narrow it, or name another route";
@@ -270,11 +273,8 @@ fn widened_methods(part: &Match, whole: &Match) -> Option<WidenedCondition> {
 }
 
 fn widened_headers(part: &Match, whole: &Match) -> Option<WidenedCondition> {
-    let lost = whole.headers.iter().find(|other| {
-        !part.headers.iter().any(|own| {
-            own.name == other.name && (other.value.is_none() || own.value == other.value)
-        })
-    })?;
+    let mut headers = whole.headers.iter();
+    let lost = headers.find(|header| !demands(part, header))?;
     // The route's value may be a secret, and is the file's.
     let value = if lost.value.is_some() {
         "a certain value"
@@ -290,6 +290,16 @@ fn widened_headers(part: &Match, whole: &Match) -> Option<WidenedCondition> {
         shown,
         format!("{}: {value}", lost.name),
     ))
+}
+
+/// Whether `part` takes only requests with the `header`.
+fn demands(part: &Match, header: &HeaderMatch) -> bool {
+    for own in &part.headers {
+        if own.name == header.name && (header.value.is_none() || own.value == header.value) {
+            return true;
+        }
+    }
+    false
 }
 
 fn condition(key: &'static str, shown: String, of_route: String) -> WidenedCondition {

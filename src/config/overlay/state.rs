@@ -67,7 +67,10 @@ impl KnownApplications {
         let mut all = Vec::new();
         let mut is_whole = true;
         for name in state.applications() {
-            let unchanged = known.get(name).filter(|known| known.is_of(state, name));
+            let unchanged = match known.get(name) {
+                Some(known) if known.is_of(state, name) => Some(known),
+                Some(_) | None => None,
+            };
             let found_before = report.told();
             let application = match unchanged {
                 Some(known) => Some(known.application.clone()),
@@ -110,7 +113,7 @@ impl KnownApplication {
     }
 }
 
-/// How much an application's objects are, known before a tree of them is built.
+/// The size of an application's objects, known before a tree of them is built.
 #[derive(Default)]
 struct ApplicationSize {
     text: usize,
@@ -131,35 +134,44 @@ impl ApplicationSize {
         self.values += 1;
         match json {
             Json::String(text) => self.text += text.len(),
-            Json::Array(items) => items.iter().for_each(|item| self.add(item)),
-            Json::Object(members) => members.iter().for_each(|(key, value)| {
-                self.text += key.len();
-                self.add(value);
-            }),
+            Json::Array(items) => {
+                for item in items {
+                    self.add(item);
+                }
+            }
+            Json::Object(members) => {
+                for (key, value) in members {
+                    self.text += key.len();
+                    self.add(value);
+                }
+            }
             Json::Null | Json::Bool(_) | Json::Number(_) => {}
         }
     }
 
-    /// The bound that it is beyond.
+    /// The bound that the size is beyond.
     fn beyond(&self) -> Option<String> {
-        match self {
-            Self { text, .. } if *text > MOST_TEXT => Some(show_size(MOST_TEXT as u64)),
-            Self { values, .. } if *values > MOST_VALUES => Some(format!("{MOST_VALUES} values")),
-            _ => None,
+        if self.text > MOST_TEXT {
+            Some(show_size(MOST_TEXT as u64))
+        } else if self.values > MOST_VALUES {
+            Some(format!("{MOST_VALUES} values"))
+        } else {
+            None
         }
     }
 }
 
 /// The objects of an application, itself among them.
 fn objects_of<'a>(state: &'a PolicyState, name: &'a str) -> impl Iterator<Item = &'a Arc<Object>> {
-    let own = ObjectId::of_application(name)
-        .ok()
-        .and_then(|id| state.get(&id));
-    own.into_iter().chain(
-        SECTIONS
-            .into_iter()
-            .flat_map(move |(kind, _)| state.of(kind, name)),
-    )
+    let sections = SECTIONS.into_iter();
+    let parts = sections.flat_map(move |(kind, _)| state.of(kind, name));
+    own_object(state, name).into_iter().chain(parts)
+}
+
+/// The object of an application itself.
+fn own_object<'a>(state: &'a PolicyState, name: &str) -> Option<&'a Arc<Object>> {
+    let id = ObjectId::of_application(name).ok()?;
+    state.get(&id)
 }
 
 /// `None`: a mistake was reported.
@@ -204,10 +216,7 @@ fn application(
 ) -> NodeEntry {
     let location = above.key(name, NOWHERE);
     let mut entries = Vec::new();
-    let own = ObjectId::of_application(name)
-        .ok()
-        .and_then(|id| state.get(&id));
-    if let Some(object) = own {
+    if let Some(object) = own_object(state, name) {
         for (key, value) in object.body.as_object().into_iter().flatten() {
             let at = location.key(key, NOWHERE);
             if SECTIONS.iter().any(|(_, section)| section == key) {
@@ -220,10 +229,10 @@ fn application(
     }
     for (kind, key) in SECTIONS {
         let at = location.key(key, NOWHERE);
-        let members: Vec<NodeEntry> = state
-            .of(kind, name)
-            .filter_map(|object| object_of(object, &at, report))
-            .collect();
+        let mut members = Vec::new();
+        for object in state.of(kind, name) {
+            members.extend(object_of(object, &at, report));
+        }
         if !members.is_empty() {
             let value = YamlNode {
                 location: at.clone(),
@@ -253,13 +262,15 @@ fn object_of(object: &Object, above: &Location, report: &mut Report) -> Option<N
     if object.id.kind() != ObjectKind::Assignment {
         return member(object.id.name(), &object.body, at, report);
     }
-    let body = object.body.as_object().filter(|body| body.len() == 1);
-    let Some(plan) = body.and_then(|body| body.get("plan")) else {
-        let problem = ValueProblem::new("an assignment names a plan, and nothing else");
-        report.mistake(&at, problem.hint("write {\"plan\": NAME}"));
-        return None;
-    };
-    member(object.id.name(), plan, at, report)
+    if let Some(body) = object.body.as_object()
+        && body.len() == 1
+        && let Some(plan) = body.get("plan")
+    {
+        return member(object.id.name(), plan, at, report);
+    }
+    let problem = ValueProblem::new("an assignment names a plan, and nothing else");
+    report.mistake(&at, problem.hint("write {\"plan\": NAME}"));
+    None
 }
 
 fn member(key: &str, value: &Json, at: Location, report: &mut Report) -> Option<NodeEntry> {

@@ -56,20 +56,19 @@ fn is_part(state: &PolicyState, route: &str) -> bool {
         return false;
     };
     match ObjectId::new(ObjectKind::Resource, application, resource) {
-        Ok(id) => state
-            .get(&id)
-            .is_some_and(|resource| resource.body.get("match").is_some()),
+        Ok(id) => match state.get(&id) {
+            Some(resource) => resource.body.get("match").is_some(),
+            None => false,
+        },
         Err(_) => false,
     }
 }
 
 fn routes_of(body: &Json) -> Vec<&str> {
-    body.get(ROUTES)
-        .and_then(Json::as_array)
-        .into_iter()
-        .flatten()
-        .filter_map(Json::as_str)
-        .collect()
+    match body.get(ROUTES) {
+        Some(Json::Array(routes)) => routes.iter().filter_map(Json::as_str).collect(),
+        Some(_) | None => Vec::new(),
+    }
 }
 
 /// Each route of the file, and the routes of the list that the file does not have. `owners` are the
@@ -117,12 +116,15 @@ fn of_resource<'a>(own: &str, routes: impl Iterator<Item = &'a str>) -> Vec<Fiel
     }
     names.sort_unstable();
     names.dedup();
-    let choices = names.into_iter().map(|name| FieldChoice {
-        value: name.to_owned(),
-        chosen: name == own,
-        note: String::new(),
-    });
-    choices.collect()
+    let mut choices = Vec::new();
+    for name in names {
+        choices.push(FieldChoice {
+            value: name.to_owned(),
+            chosen: name == own,
+            note: String::new(),
+        });
+    }
+    choices
 }
 
 #[cfg(test)]

@@ -184,19 +184,17 @@ fn fields_of(kind: ObjectKind) -> &'static [BodyField] {
 /// The form with what `body` has.
 pub fn of_body(kind: ObjectKind, body: &Json) -> Vec<ShownField> {
     let mut rest = body.clone();
-    let mut shown: Vec<_> = fields_of(kind)
-        .iter()
-        .map(|field| {
-            let value = take(&mut rest, field.path)
-                .map_or_else(String::new, |value| written(&value, field.rows));
-            field.shown(value)
-        })
-        .collect();
+    let mut shown = Vec::new();
+    for field in fields_of(kind) {
+        shown.push(field.shown(match take(&mut rest, field.path) {
+            Some(value) => written(&value, field.rows),
+            None => String::new(),
+        }));
+    }
     remove_empty(&mut rest);
-    let others = if rest.as_object().is_none_or(Map::is_empty) {
-        String::new()
-    } else {
-        yaml(&rest)
+    let others = match rest.as_object() {
+        Some(members) if !members.is_empty() => yaml(&rest),
+        Some(_) | None => String::new(),
     };
     shown.push(others_field(others));
     shown
@@ -226,20 +224,20 @@ fn sent_value(sent: &Pairs, name: &str) -> String {
 
 /// The routes that were chosen, or the list that was written.
 fn chosen(sent: &Pairs) -> String {
-    let mut found = sent
-        .iter()
-        .filter(|(name, _)| name == ROUTES)
-        .map(|(_, value)| value.trim());
-    match (found.next(), found.next()) {
-        (None, _) => String::new(),
-        (Some(list), None) if list.is_empty() || list.starts_with('[') => list.to_owned(),
-        (first, second) => {
-            Json::from_iter(first.into_iter().chain(second).chain(found)).to_string()
+    let mut found = Vec::new();
+    for (name, value) in sent {
+        if name == ROUTES {
+            found.push(value.trim());
         }
+    }
+    match found.as_slice() {
+        [] => String::new(),
+        [list] if list.is_empty() || list.starts_with('[') => (*list).to_owned(),
+        _ => Json::from_iter(found).to_string(),
     }
 }
 
-/// The body that a form describes. `None`: what is wrong stands beside its field.
+/// The body that a form describes. `None`: mistakes stand beside their fields.
 pub fn body(kind: ObjectKind, shown: &mut [ShownField]) -> Option<Json> {
     let others = shown.last().map_or("", |field| field.value.as_str());
     let mut all = match read(others) {
@@ -284,23 +282,24 @@ pub fn place_mistakes(
 ) -> Vec<MistakeView> {
     let mut elsewhere = Vec::new();
     for mistake in mistakes {
-        let below = mistake
-            .path
-            .strip_prefix(place)
-            .and_then(|rest| rest.strip_prefix('.'))
-            .unwrap_or_default();
-        let field = shown
-            .iter_mut()
-            .find(|field| match below.strip_prefix(&*field.name) {
-                Some(rest) => rest.is_empty() || rest.starts_with(['.', '[']),
-                None => false,
-            });
-        match field {
+        let rest = mistake.path.strip_prefix(place).unwrap_or_default();
+        let below = rest.strip_prefix('.').unwrap_or_default();
+        match shown.iter_mut().find(|field| field.has_path(below)) {
             Some(field) => field.mistakes.push(mistake),
             None => elsewhere.push(mistake),
         }
     }
     elsewhere
+}
+
+impl ShownField {
+    /// Whether a path in the body is the field's, or below it.
+    fn has_path(&self, path: &str) -> bool {
+        match path.strip_prefix(&*self.name) {
+            Some(rest) => rest.is_empty() || rest.starts_with(['.', '[']),
+            None => false,
+        }
+    }
 }
 
 impl BodyField {
@@ -341,9 +340,10 @@ pub fn read(value: &str) -> Result<Option<Json>, Vec<MistakeView>> {
     if value.is_empty() {
         return Ok(None);
     }
-    let read = PolicySet::parse("this field", value);
-    read.map(|set| Some(set.to_json()))
-        .map_err(|mistakes| mistakes.all().iter().map(mistake_view).collect())
+    match PolicySet::parse("this field", value) {
+        Ok(set) => Ok(Some(set.to_json())),
+        Err(mistakes) => Err(mistakes.all().iter().map(mistake_view).collect()),
+    }
 }
 
 fn text(value: &str) -> Option<Json> {
@@ -382,7 +382,7 @@ pub fn in_one_line(value: &Json) -> String {
     }
 }
 
-/// Without quotation marks, which some texts need.
+/// The value without quotation marks, which some texts need.
 fn bare(value: &Json) -> String {
     match value {
         Json::String(text) => text.clone(),

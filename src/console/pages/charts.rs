@@ -82,8 +82,14 @@ struct DecisionMinute {
     shadow_denied: String,
 }
 
-/// The points of one time each: when it ends, how long it is, and its sample.
-type Points<S> = Vec<(f64, f64, S)>;
+/// A sample of one step.
+struct Point<S> {
+    /// The end of the step, in seconds since 1970.
+    at: f64,
+    /// The length of the step.
+    seconds: f64,
+    sample: S,
+}
 
 impl LiveData {
     pub fn traffic_now(&self, track: &TrafficTrack) -> TrafficNow {
@@ -113,27 +119,40 @@ impl LiveData {
         }
     }
 
-    /// How long the steps were that count as now.
+    /// The length of the steps that count as now.
     fn recent_seconds(&self) -> f64 {
-        self.steps
-            .latest(NOW)
-            .map(|step| f64::from(step.seconds))
-            .sum()
+        let mut seconds = 0.0;
+        for step in self.steps.latest(NOW) {
+            seconds += f64::from(step.seconds);
+        }
+        seconds
     }
 
     /// The samples of a history, each with its step. A history that is shorter than the steps began
     /// with zeros.
-    fn points<S: Copy>(&self, samples: impl ExactSizeIterator<Item = S>, zero: S) -> Points<S> {
+    fn points<S: Copy>(
+        &self,
+        mut samples: impl ExactSizeIterator<Item = S>,
+        zero: S,
+    ) -> Vec<Point<S>> {
         let before = self.steps.len().saturating_sub(samples.len());
-        let samples = std::iter::repeat_n(zero, before).chain(samples);
-        self.steps
-            .iter()
-            .zip(samples)
-            .map(|(step, sample)| (step.at_ms as f64 / 1e3, step.seconds.into(), sample))
-            .collect()
+        let mut points = Vec::with_capacity(self.steps.len());
+        for (index, step) in self.steps.iter().enumerate() {
+            let sample = if index < before {
+                zero
+            } else {
+                samples.next().unwrap_or(zero)
+            };
+            points.push(Point {
+                at: step.at_ms as f64 / 1e3,
+                seconds: step.seconds.into(),
+                sample,
+            });
+        }
+        points
     }
 
-    fn traffic_points(&self, track: &TrafficTrack) -> Points<TrafficSample> {
+    fn traffic_points(&self, track: &TrafficTrack) -> Vec<Point<TrafficSample>> {
         let zero = TrafficSample {
             median: f32::NAN,
             p99: f32::NAN,
@@ -168,18 +187,17 @@ impl LiveData {
     pub fn traffic_summary(&self, track: &TrafficTrack) -> TrafficSummary {
         let now = self.traffic_now(track);
         let points = self.traffic_points(track);
-        let highest = points
-            .iter()
-            .map(|(_, seconds, sample)| f64::from(sample.requests) / seconds)
-            .fold(0.0, f64::max);
-        let slowest = points
-            .iter()
-            .map(|(.., sample)| sample.p99)
-            .fold(f32::NAN, f32::max);
+        let mut highest: f64 = 0.0;
+        let mut slowest = f32::NAN;
         let mut all = 0.0;
         let mut denied = 0.0;
         let mut errors = 0.0;
-        for (.., sample) in &points {
+        for Point {
+            seconds, sample, ..
+        } in &points
+        {
+            highest = highest.max(f64::from(sample.requests) / seconds);
+            slowest = slowest.max(sample.p99);
             all += f64::from(sample.requests);
             denied += f64::from(sample.denied);
             errors += f64::from(sample.errors);
@@ -233,15 +251,19 @@ impl LiveData {
             let requests = sum(samples, |sample| sample.requests) as f64;
             let denied = sum(samples, |sample| sample.denied) as f64;
             let errors = sum(samples, |sample| sample.errors) as f64;
-            let medians = samples.iter().map(|sample| sample.median);
-            let p99s = samples.iter().map(|sample| sample.p99);
+            let mut median = f32::NAN;
+            let mut p99 = f32::NAN;
+            for sample in samples {
+                median = median.max(sample.median);
+                p99 = p99.max(sample.p99);
+            }
             TrafficMinute {
                 when,
                 requests: numbers::rate(requests / seconds),
                 denied: numbers::share(denied, requests),
                 errors: numbers::share(errors, requests),
-                median: numbers::latency(medians.fold(f32::NAN, f32::max)),
-                p99: numbers::latency(p99s.fold(f32::NAN, f32::max)),
+                median: numbers::latency(median),
+                p99: numbers::latency(p99),
             }
         });
         TrafficMinutes { rows }
@@ -263,11 +285,10 @@ impl LiveData {
         let now = self.decisions_now(track);
         let allowed = numbers::rate(now.allowed);
         let denied = numbers::rate(now.denied);
-        let sum: u64 = track
-            .history
-            .iter()
-            .map(|sample| u64::from(sample.denied))
-            .sum();
+        let mut denied_in_all = 0;
+        for sample in track.history.iter() {
+            denied_in_all += u64::from(sample.denied);
+        }
         let shadow = if now.shadow_denied > 0.0 {
             format!(
                 " {} would be denied if the limit were enforced.",
@@ -278,7 +299,7 @@ impl LiveData {
         };
         format!(
             "{allowed} allowed and {denied} denied now.{shadow} {} denied in the last ten minutes.",
-            numbers::count(sum)
+            numbers::count(denied_in_all)
         )
     }
 
@@ -297,11 +318,7 @@ impl LiveData {
 
 fn mean<S>(samples: &[S], seconds: f64, of: fn(&S) -> u32) -> f64 {
     if seconds > 0.0 {
-        samples
-            .iter()
-            .map(|sample| f64::from(of(sample)))
-            .sum::<f64>()
-            / seconds
+        sum(samples, of) as f64 / seconds
     } else {
         0.0
     }
@@ -312,26 +329,28 @@ fn sum<S>(samples: &[S], of: fn(&S) -> u32) -> u64 {
 }
 
 impl Chart {
-    fn new<S>(points: &Points<S>, lines: Vec<Vec<Option<f64>>>) -> Self {
+    fn new<S>(points: &[Point<S>], lines: Vec<Vec<Option<f64>>>) -> Self {
         Self {
-            times: points.iter().map(|(at, ..)| *at).collect(),
+            times: points.iter().map(|point| point.at).collect(),
             lines,
         }
     }
 }
 
 /// A line of counts each second.
-fn rates<S>(points: &Points<S>, of: fn(&S) -> u32) -> Vec<Option<f64>> {
-    let values = points
-        .iter()
-        .map(|(_, seconds, sample)| Some(rounded(f64::from(of(sample)) / seconds)));
-    values.collect()
+fn rates<S>(points: &[Point<S>], of: fn(&S) -> u32) -> Vec<Option<f64>> {
+    let mut line = Vec::with_capacity(points.len());
+    for point in points {
+        let count = f64::from(of(&point.sample));
+        line.push(Some(rounded(count / point.seconds)));
+    }
+    line
 }
 
 /// A line of shares of all requests, in percent.
-fn shares(points: &Points<TrafficSample>, of: fn(&TrafficSample) -> u32) -> Vec<Option<f64>> {
+fn shares(points: &[Point<TrafficSample>], of: fn(&TrafficSample) -> u32) -> Vec<Option<f64>> {
     let mut line = Vec::with_capacity(points.len());
-    for (.., sample) in points {
+    for Point { sample, .. } in points {
         line.push(if sample.requests > 0 {
             let share = f64::from(of(sample)) / f64::from(sample.requests);
             Some(rounded(100.0 * share))
@@ -343,9 +362,9 @@ fn shares(points: &Points<TrafficSample>, of: fn(&TrafficSample) -> u32) -> Vec<
 }
 
 /// A line of latencies in milliseconds.
-fn millis(points: &Points<TrafficSample>, of: fn(&TrafficSample) -> f32) -> Vec<Option<f64>> {
+fn millis(points: &[Point<TrafficSample>], of: fn(&TrafficSample) -> f32) -> Vec<Option<f64>> {
     let mut line = Vec::with_capacity(points.len());
-    for (.., sample) in points {
+    for Point { sample, .. } in points {
         let millis = f64::from(of(sample)) * 1e3;
         line.push(if millis.is_finite() {
             Some(rounded(millis))
@@ -362,7 +381,7 @@ fn rounded(value: f64) -> f64 {
 }
 
 /// A row for each minute, the last minute first.
-fn by_minute<S: Copy, R>(points: &Points<S>, row: impl Fn(String, f64, &[S]) -> R) -> Vec<R> {
+fn by_minute<S: Copy, R>(points: &[Point<S>], row: impl Fn(String, f64, &[S]) -> R) -> Vec<R> {
     let mut rows = Vec::new();
     for (ago, points) in points.rchunks(MINUTE).enumerate() {
         let when = if ago == 0 {
@@ -370,8 +389,8 @@ fn by_minute<S: Copy, R>(points: &Points<S>, row: impl Fn(String, f64, &[S]) -> 
         } else {
             format!("{ago} to {} min ago", ago + 1)
         };
-        let seconds = points.iter().map(|(_, seconds, _)| seconds).sum();
-        let samples: Vec<S> = points.iter().map(|(.., sample)| *sample).collect();
+        let seconds = points.iter().map(|point| point.seconds).sum();
+        let samples: Vec<S> = points.iter().map(|point| point.sample).collect();
         rows.push(row(when, seconds, &samples));
     }
     rows

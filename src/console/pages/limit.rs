@@ -1,4 +1,4 @@
-//! `/console/limits/{limit}`: a limit, its decisions, and whom it denies now.
+//! `/console/limits/{limit}`: a limit, its decisions, and the clients that it denies now.
 
 use askama::Template;
 use axum::extract::{Path, State};
@@ -49,7 +49,7 @@ pub struct LimitParts {
     pub charts: Charts,
 }
 
-/// Whom the limit denies now.
+/// The clients that the limit denies now.
 #[derive(Template)]
 #[template(path = "parts/denied_keys.html")]
 pub struct DeniedPart {
@@ -118,7 +118,7 @@ pub async fn view(
 }
 
 impl LimitParts {
-    /// The limit called so, and what changes on its page.
+    /// The limit called `name`, and the parts of its page that change.
     pub fn of(
         console: &ConsoleState,
         visitor: &Visitor,
@@ -142,12 +142,12 @@ impl LimitParts {
 impl DeniedPart {
     fn of(console: &ConsoleState, visitor: &Visitor, limit: &str) -> Self {
         let gateway = console.admin.gateway.load_full();
-        let watched = gateway
-            .limit_states
-            .denials
-            .as_ref()
-            .and_then(|denials| denials.find(limit));
-        let top = watched.map(|keys| keys.top(MOST_KEYS)).unwrap_or_default();
+        let mut top = Vec::new();
+        if let Some(denials) = &gateway.limit_states.denials
+            && let Some(keys) = denials.find(limit)
+        {
+            top = keys.top(MOST_KEYS);
+        }
         // Keys name clients. Without accounts, only this machine reaches the port.
         let shows_keys = visitor.may_look_at(limit).is_ok();
         let mut rows = Vec::with_capacity(top.len());

@@ -71,17 +71,13 @@ pub async fn show(State(console): State<ConsoleState>, visitor: Visitor) -> Resp
 impl NodesPart {
     pub async fn of(console: &ConsoleState) -> Self {
         let NodeList { nodes, store_error } = console.admin.nodes.list().await;
-        let silent = console
-            .fleet
-            .as_ref()
-            .map(|fleet| fleet.share.silent_ranks())
-            .unwrap_or_default();
-        let newest = nodes
-            .iter()
-            .filter_map(|node| node.report.as_ref()?.revision)
-            .max();
+        let mut newest = None;
+        for node in &nodes {
+            if let Some(report) = &node.report {
+                newest = newest.max(report.revision);
+            }
+        }
         let more_nodes = nodes.len().saturating_sub(MOST_NODES);
-        let rows = nodes.into_iter().take(MOST_NODES);
         let mut calls = BTreeMap::new();
         console
             .metrics
@@ -93,17 +89,22 @@ impl NodesPart {
                     );
                 }
             });
+        let mut silent = Vec::new();
+        let mut fleet = None;
+        if let Some(parts) = &console.fleet {
+            silent = parts.share.silent_ranks();
+            fleet = Some(ShownFleet::of(parts, calls.into_iter().collect()));
+        }
+        let mut rows = Vec::new();
+        for node in nodes.into_iter().take(MOST_NODES) {
+            rows.push(NodeRow::of(node, &silent, newest));
+        }
         Self {
-            nodes: rows
-                .map(|node| NodeRow::of(node, &silent, newest))
-                .collect(),
+            nodes: rows,
             more_nodes,
             store_error: store_error.unwrap_or_default(),
             has_policies: newest.is_some(),
-            fleet: console
-                .fleet
-                .as_ref()
-                .map(|fleet| ShownFleet::of(fleet, calls.into_iter().collect())),
+            fleet,
         }
     }
 }

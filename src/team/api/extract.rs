@@ -1,5 +1,5 @@
-//! Reads a request's body of JSON, its query or a number in its path by a shape. Anything that does
-//! not fit is refused as a problem that says why.
+//! Extractors of a JSON body, a query or a number of the path by a shape. A request that does not
+//! fit the shape is refused with a problem that says why.
 
 use std::time::Duration;
 
@@ -33,9 +33,10 @@ pub struct RevisionNumber(pub u64);
 
 /// Why a body could not be read.
 pub fn unreadable_body(status: StatusCode, text: String) -> ProblemDetails {
-    match status {
-        StatusCode::PAYLOAD_TOO_LARGE => ProblemDetails::content_too_large(),
-        _ => ProblemDetails::bad_request(text),
+    if status == StatusCode::PAYLOAD_TOO_LARGE {
+        ProblemDetails::content_too_large()
+    } else {
+        ProblemDetails::bad_request(text)
     }
 }
 
@@ -43,26 +44,29 @@ impl<S: Send + Sync, T: DeserializeOwned + Send + 'static> FromRequest<S> for Js
     type Rejection = ProblemDetails;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ProblemDetails> {
-        let bytes = timeout(BODY_TIMEOUT, Bytes::from_request(request, state)).await;
-        let bytes = bytes.map_err(|_| ProblemDetails::body_too_slow())?;
-        let bytes = bytes.map_err(|error| unreadable_body(error.status(), error.body_text()))?;
+        let bytes = match timeout(BODY_TIMEOUT, Bytes::from_request(request, state)).await {
+            Ok(Ok(bytes)) => bytes,
+            Ok(Err(error)) => return Err(unreadable_body(error.status(), error.body_text())),
+            Err(_) => return Err(ProblemDetails::body_too_slow()),
+        };
         if bytes.len() <= MOST_READ_HERE {
-            return read_json(&bytes).map(Self);
+            return Ok(Self(read_json(&bytes)?));
         }
-        let read = spawn_blocking(move || read_json(&bytes)).await;
-        read.unwrap_or_else(|_| {
-            Err(ProblemDetails::policies_away(
+        match spawn_blocking(move || read_json(&bytes)).await {
+            Ok(read) => Ok(Self(read?)),
+            Err(_) => Err(ProblemDetails::policies_away(
                 "the reading of the body broke off",
-            ))
-        })
-        .map(Self)
+            )),
+        }
     }
 }
 
 fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ProblemDetails> {
     refuse_many_values(bytes)?;
-    let read = serde_json::from_slice::<UniqueKeys>(bytes)
-        .and_then(|UniqueKeys| serde_json::from_slice(bytes));
+    let read = match serde_json::from_slice::<UniqueKeys>(bytes) {
+        Ok(UniqueKeys) => serde_json::from_slice(bytes),
+        Err(error) => Err(error),
+    };
     read.map_err(|error| {
         ProblemDetails::bad_request(format!("the body is not what is taken here: {error}"))
     })

@@ -1,5 +1,5 @@
-//! Reads requests for the pages of policies: the query, the reason for a change, the version that a
-//! caller has seen.
+//! Requests for the pages of policies: the query, the reason for a change, the version that a caller
+//! has seen.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use axum::http::header::{IF_MATCH, IF_NONE_MATCH};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName};
 use serde::Deserialize;
-use tollgate_policies::model::{Expected, Object, ObjectChange, ObjectId, ObjectKind, PolicyState};
+use tollgate_policies::model::{Expected, ObjectChange, ObjectId, ObjectKind, PolicyState};
 use tollgate_policies::people::Operation;
 
 use crate::admin::browser_guard::REASON;
@@ -48,14 +48,11 @@ impl<S: Send + Sync> FromRequestParts<S> for ChangeRequest {
 impl ChangeQuery {
     /// The reason of the query, or of the header.
     pub fn reason(&self, headers: &HeaderMap) -> String {
-        let header = headers
-            .get(REASON)
-            .and_then(|reason| reason.to_str().ok())
-            .unwrap_or_default();
-        if self.reason.is_empty() {
-            header.to_owned()
-        } else {
-            self.reason.clone()
+        match headers.get(REASON) {
+            Some(reason) if self.reason.is_empty() => {
+                reason.to_str().unwrap_or_default().to_owned()
+            }
+            Some(_) | None => self.reason.clone(),
         }
     }
 }
@@ -82,11 +79,13 @@ pub async fn reading_place(team: &Team, caller: &Caller) -> Result<AccountPlace,
 
 /// The applications of a state that the caller may look at, with what they may see of these.
 pub fn visible(caller: &Caller, state: &PolicyState) -> PolicyState {
-    let shown = state
-        .iter()
-        .filter(|object| sees(caller, &object.id))
-        .cloned();
-    PolicyState::new(state.position(), shown.collect::<Vec<Arc<Object>>>())
+    let mut shown = Vec::new();
+    for object in state.iter() {
+        if sees(caller, &object.id) {
+            shown.push(Arc::clone(object));
+        }
+    }
+    PolicyState::new(state.position(), shown)
 }
 
 /// The changes of applications that the caller may look at.
@@ -118,14 +117,13 @@ pub fn may_see(caller: &Caller, kind: ObjectKind, application: &str) -> Result<(
 /// # Errors
 /// When there is none.
 pub fn kind(plural: &str) -> Result<ObjectKind, ProblemDetails> {
-    let known = ObjectKind::ALL
-        .into_iter()
-        .filter(|kind| *kind != ObjectKind::Application);
-    let found = known.into_iter().find(|kind| kind.plural() == plural);
-    found.ok_or_else(|| {
-        ProblemDetails::unknown_policy(format!("there are no {}", plural.escape_debug()))
-            .hint("an application has resources, strategies, plans, assignments and api_keys")
-    })
+    for kind in ObjectKind::ALL {
+        if kind != ObjectKind::Application && kind.plural() == plural {
+            return Ok(kind);
+        }
+    }
+    let problem = ProblemDetails::unknown_policy(format!("there are no {}", plural.escape_debug()));
+    Err(problem.hint("an application has resources, strategies, plans, assignments and api_keys"))
 }
 
 /// The object that a path names.

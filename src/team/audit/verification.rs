@@ -1,7 +1,7 @@
-//! Looks whether the audit log is as it was written.
+//! The check that the audit log is as it was written.
 //!
-//! Guarantees that one looks at a time: it reads all of the log, over a connection of its own.
-//! Hashes are not made on the control plane's thread, which sends heartbeats.
+//! Guarantees that one check runs at a time: each reads all of the log, over a connection of its
+//! own. Hashes are not made on the control plane's thread, which sends heartbeats.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use tollgate_policies::people::{AuditVerdict, People};
 
 use crate::admin::problem_details::ProblemDetails;
 
-/// The place of the one caller that looks.
+/// The permit of the one check that runs.
 pub struct AuditVerification(Arc<Semaphore>);
 
 impl Default for AuditVerification {
@@ -22,16 +22,14 @@ impl Default for AuditVerification {
 }
 
 impl AuditVerification {
-    /// Looks at the log of `people`. Goes on without its client, and keeps its place meanwhile.
+    /// Checks the log of `people`. The check goes on if its client goes away.
     ///
     /// # Errors
-    /// When another looks, or the database is away.
+    /// When another check runs, or the database is away.
     pub async fn run(&self, people: &People) -> Result<AuditVerdict, ProblemDetails> {
-        let place = self
-            .0
-            .clone()
-            .try_acquire_owned()
-            .map_err(|_| ProblemDetails::verification_under_way())?;
+        let Ok(place) = Arc::clone(&self.0).try_acquire_owned() else {
+            return Err(ProblemDetails::verification_under_way());
+        };
         let people = people.clone();
         let runtime = Handle::current();
         let verified = spawn_blocking(move || {
@@ -39,10 +37,12 @@ impl AuditVerification {
             drop(place);
             verdict
         });
-        let verdict = verified
-            .await
-            .map_err(|_| ProblemDetails::policies_away("the look at the log broke off"))?;
-        Ok(verdict?)
+        match verified.await {
+            Ok(verdict) => Ok(verdict?),
+            Err(_) => Err(ProblemDetails::policies_away(
+                "the look at the log broke off",
+            )),
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! A change that somebody asks for: may they, does it check, and then it is a revision.
+//! Proposals: a change of policies becomes a revision if its author may make it and it passes all
+//! checks.
 
 use std::sync::Arc;
 
@@ -19,24 +20,24 @@ use crate::team::views::policies::{PolicyChangeView, RevisionChangesView};
 pub struct Proposal {
     pub edits: Vec<ObjectEdit>,
     pub reason: String,
-    /// Says what would change, and changes nothing.
+    /// Whether the proposal only shows what it would change.
     pub dry_run: bool,
 }
 
 /// The result of a proposal.
 #[derive(Clone, Debug)]
 pub struct AcceptedProposal {
-    /// `None`: nothing was changed, as was asked.
+    /// `None`: it was a dry run.
     pub revision: Option<Revision>,
     pub changes: Vec<ObjectChange>,
 }
 
 impl Proposal {
-    /// Makes a revision of it, or only checks it.
+    /// Makes a revision of the proposal, or only checks it.
     ///
     /// # Errors
-    /// When the caller may not do one of the edits, when somebody else was faster, when it does not
-    /// check, and when the database is away: then nothing has changed.
+    /// When the caller may not make one of the edits, when somebody else was faster, when a check
+    /// fails, and when the database is away: then nothing has changed.
     pub async fn submit(
         self,
         policies: &Arc<PolicyService>,
@@ -121,21 +122,27 @@ impl From<AcceptedProposal> for RevisionChangesView {
 
 /// The applications that edits take away.
 fn removed_applications(edits: &[ObjectEdit]) -> impl Iterator<Item = &str> {
-    let removals = edits
+    edits
         .iter()
-        .filter(|edit| edit.id.kind() == ObjectKind::Application && edit.body.is_none());
-    removals.map(|edit| edit.id.name())
+        .filter(|edit| edit.id.kind() == ObjectKind::Application && edit.body.is_none())
+        .map(|edit| edit.id.name())
 }
 
 /// Whether an application has objects besides its own.
 fn has_objects(state: &PolicyState, application: &str) -> bool {
-    ObjectKind::ALL
-        .into_iter()
-        .any(|kind| state.of(kind, application).next().is_some())
+    for kind in ObjectKind::ALL {
+        if state.of(kind, application).next().is_some() {
+            return true;
+        }
+    }
+    false
 }
 
 fn has_application(state: &PolicyState, name: &str) -> bool {
-    ObjectId::of_application(name).is_ok_and(|id| state.get(&id).is_some())
+    match ObjectId::of_application(name) {
+        Ok(id) => state.get(&id).is_some(),
+        Err(_) => false,
+    }
 }
 
 async fn preview(

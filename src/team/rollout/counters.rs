@@ -9,7 +9,7 @@ use crate::observe::latency::BUCKETS;
 use crate::observe::recorder::MetricsHandle;
 use crate::observe::series::label;
 
-/// Verdicts of requests that a limit counts, and whether it denies them or would.
+/// Verdicts of requests that a limit counts, each with whether it is a denial, or would be one.
 const COUNTED: [(&str, bool); 5] = [
     ("allowed", false),
     ("denied", true),
@@ -50,33 +50,32 @@ pub struct RouteReading {
 }
 
 impl CandidateReading {
-    /// Reads the metrics of each candidate. Those of other limits and routes are passed over.
+    /// Reads the metrics of each candidate, and leaves out those of other limits and routes.
     pub fn read(metrics: &MetricsHandle, gateway: &Gateway, candidates: &[Candidate]) -> Vec<Self> {
         let mut readings = vec![Self::default(); candidates.len()];
-        let by_limit: HashMap<&str, usize> = candidates
-            .iter()
-            .enumerate()
-            .map(|(at, candidate)| (&*candidate.limit, at))
-            .collect();
+        let mut by_limit: HashMap<&str, usize> = HashMap::new();
+        for (at, candidate) in candidates.iter().enumerate() {
+            by_limit.insert(&candidate.limit, at);
+        }
         let mut by_route: HashMap<&str, BTreeSet<usize>> = HashMap::new();
-        for route in gateway.routes.iter().map(|route| &route.target.route) {
-            for at in route
-                .limits
-                .iter()
-                .filter_map(|used| by_limit.get(&*used.limit.name))
-            {
-                by_route.entry(&route.name).or_default().insert(*at);
-                // A route without a request has no metrics yet, and is counted from its first.
-                readings[*at]
-                    .routes
-                    .insert(route.name.clone(), RouteReading::default());
+        for entry in &gateway.routes {
+            let route = &entry.target.route;
+            for used in &route.limits {
+                if let Some(at) = by_limit.get(&*used.limit.name) {
+                    by_route.entry(&route.name).or_default().insert(*at);
+                    // A route without a request has no metrics yet, and is counted from its first.
+                    readings[*at]
+                        .routes
+                        .insert(route.name.clone(), RouteReading::default());
+                }
             }
         }
         metrics.visit_counters("tollgate_ratelimit_decisions_total", |key, count| {
-            let verdict = COUNTED
-                .iter()
-                .find(|(verdict, _)| *verdict == label(key, "verdict"));
-            if let (Some((_, is_denial)), Some(at)) = (verdict, by_limit.get(label(key, "limit"))) {
+            let mut verdicts = COUNTED.iter();
+            if let Some(at) = by_limit.get(label(key, "limit"))
+                && let Some((_, is_denial)) =
+                    verdicts.find(|(verdict, _)| *verdict == label(key, "verdict"))
+            {
                 readings[*at].decisions += count;
                 readings[*at].denied += if *is_denial { count } else { 0 };
             }

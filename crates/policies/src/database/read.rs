@@ -34,30 +34,29 @@ fn read_head(row: &SqlRow<'_>) -> Result<(Position, UnixTime), BadData> {
 /// The position of a revision, which may be any up to the head.
 pub async fn position(
     connection: &mut Connection,
-    asked: u64,
+    revision: u64,
     head: Position,
 ) -> Result<Position, DatabaseError> {
-    match asked {
-        0 => Ok(Position::default()),
-        _ if asked == head.revision => Ok(head),
-        _ if asked > head.revision => Err(DatabaseError::UnknownRevision {
-            asked,
+    if revision == 0 {
+        return Ok(Position::default());
+    }
+    if revision == head.revision {
+        return Ok(head);
+    }
+    if revision > head.revision {
+        return Err(DatabaseError::UnknownRevision {
+            asked: revision,
             head: head.revision,
-        }),
-        _ => {
-            let sql = "SELECT token FROM tollgate_revisions WHERE number = ?";
-            let found = connection
-                .row(sql, &[SqlValue::Int(stored(asked))], |row| {
-                    token(row.text(0)?)
-                })
-                .await?;
-            let token =
-                found.ok_or_else(|| connection.broken(format!("it lacks revision {asked}")))?;
-            Ok(Position {
-                revision: asked,
-                token,
-            })
-        }
+        });
+    }
+    let sql = "SELECT token FROM tollgate_revisions WHERE number = ?";
+    let number = SqlValue::Int(stored(revision));
+    let found = connection
+        .row(sql, &[number], |row| token(row.text(0)?))
+        .await?;
+    match found {
+        Some(token) => Ok(Position { revision, token }),
+        None => Err(connection.broken(format!("it lacks revision {revision}"))),
     }
 }
 
@@ -101,10 +100,10 @@ pub fn read_object(row: &SqlRow<'_>, shared: &mut SharedParts) -> Result<Arc<Obj
 pub fn read_id(row: &SqlRow<'_>, shared: &mut SharedParts) -> Result<ObjectId, BadData> {
     let application = shared.text(row.text(1)?);
     let name = row.text(2)?;
-    let id = row
-        .text(0)?
-        .parse()
-        .and_then(|kind| ObjectId::stored(kind, application, name));
+    let id = match row.text(0)?.parse() {
+        Ok(kind) => ObjectId::stored(kind, application, name),
+        Err(problem) => Err(problem),
+    };
     id.map_err(|problem| BadData(problem.to_string()))
 }
 

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::error::DatabaseError;
 use super::sql::{BadData, Connection, SqlRow, SqlValue};
-use crate::model::{Object, ObjectChange, ObjectId, ObjectKind, PolicyState};
+use crate::model::{ObjectChange, ObjectId, ObjectKind, PolicyState};
 
 /// The part of a former key's body that is looked at. There may be a million of them.
 #[derive(Deserialize)]
@@ -28,8 +28,10 @@ pub async fn find_revoked(
 ) -> Result<Option<ObjectId>, DatabaseError> {
     for (application, new) in new_keys(base, changes) {
         let former = former_keys(connection, application, &new).await?;
-        if let Some(id) = former.iter().find_map(|hash| new.get(hash)) {
-            return Ok(Some((*id).clone()));
+        for (hash, id) in &new {
+            if former.contains(hash) {
+                return Ok(Some((*id).clone()));
+            }
         }
     }
     Ok(None)
@@ -38,18 +40,20 @@ pub async fn find_revoked(
 /// Keys of the changes that their applications do not have.
 fn new_keys<'a>(base: &PolicyState, changes: &'a [ObjectChange]) -> BTreeMap<&'a str, NewKeys<'a>> {
     let mut new: BTreeMap<&str, NewKeys<'_>> = BTreeMap::new();
-    for object in changes.iter().filter_map(|change| change.after.as_ref()) {
-        if let Some(hash) = object.key_hash() {
+    for change in changes {
+        if let Some(object) = &change.after
+            && let Some(hash) = object.key_hash()
+        {
             new.entry(object.id.application())
                 .or_default()
                 .insert(hash, &object.id);
         }
     }
     for (application, keys) in &mut new {
-        let standing: HashSet<String> = base
-            .of(ObjectKind::ApiKey, application)
-            .filter_map(|object| Object::key_hash(object))
-            .collect();
+        let mut standing = HashSet::new();
+        for object in base.of(ObjectKind::ApiKey, application) {
+            standing.extend(object.key_hash());
+        }
         keys.retain(|hash, _| !standing.contains(hash));
     }
     new.retain(|_, keys| !keys.is_empty());
@@ -64,7 +68,10 @@ async fn former_keys(
     new: &NewKeys<'_>,
 ) -> Result<BTreeSet<String>, DatabaseError> {
     let sql = "SELECT body FROM tollgate_objects WHERE kind = ? AND application = ? AND until IS NOT NULL";
-    let values = [ObjectKind::ApiKey.word(), application].map(SqlValue::Text);
+    let values = [
+        SqlValue::Text(ObjectKind::ApiKey.word()),
+        SqlValue::Text(application),
+    ];
     let mut found = BTreeSet::new();
     connection
         .rows(sql, &values, |row| {

@@ -27,13 +27,13 @@ impl PolicyState {
     }
 
     pub fn new(position: Position, objects: impl IntoIterator<Item = Arc<Object>>) -> Self {
-        let objects = objects
-            .into_iter()
-            .map(|object| (object.id.clone(), object))
-            .collect();
+        let mut by_id = BTreeMap::new();
+        for object in objects {
+            by_id.insert(object.id.clone(), object);
+        }
         Self {
             position,
-            objects: Arc::new(objects),
+            objects: Arc::new(by_id),
         }
     }
 
@@ -64,18 +64,19 @@ impl PolicyState {
 
     pub fn of_kind(&self, kind: ObjectKind) -> impl Iterator<Item = &Arc<Object>> {
         let from = ObjectId::before(kind, "");
-        self.objects
-            .range(from..)
-            .map(|(_, object)| object)
+        self.objects_from(from)
             .take_while(move |object| object.id.kind() == kind)
     }
 
     pub fn of(&self, kind: ObjectKind, application: &str) -> impl Iterator<Item = &Arc<Object>> {
         let from = ObjectId::before(kind, application);
-        let found = self.objects.range(from..).map(|(_, object)| object);
-        found.take_while(move |object| {
+        self.objects_from(from).take_while(move |object| {
             object.id.kind() == kind && object.id.application() == application
         })
+    }
+
+    fn objects_from(&self, id: ObjectId) -> impl Iterator<Item = &Arc<Object>> {
+        self.objects.range(id..).map(|(_, object)| object)
     }
 
     /// The applications that objects are of, with an object of their own or without.

@@ -28,9 +28,10 @@ pub async fn hash(password: &str) -> Result<String, PeopleError> {
         return Err(PeopleError::Invalid(bounds));
     }
     let password = password.to_owned();
-    on_a_thread(move || hashed(&password))
-        .await
-        .unwrap_or(Err(PeopleError::NoRandomness))
+    match on_a_thread(move || hashed(&password)).await {
+        Some(hash) => hash,
+        None => Err(PeopleError::NoRandomness),
+    }
 }
 
 /// Whether a password has this hash. Without a hash the answer takes as long.
@@ -59,9 +60,13 @@ pub async fn verify(password: &str, hash: Option<&str>) -> bool {
 fn hashed(password: &str) -> Result<String, PeopleError> {
     let salt: [u8; 16] = random()?;
     let salt = SaltString::encode_b64(&salt).map_err(|_| PeopleError::NoRandomness)?;
-    let hash = Argon2::default().hash_password(password.as_bytes(), &salt);
-    hash.map(|hash| hash.to_string())
-        .map_err(|error| PeopleError::Invalid(format!("the password has no hash: {error}")))
+    match Argon2::default().hash_password(password.as_bytes(), &salt) {
+        Ok(hash) => Ok(hash.to_string()),
+        Err(error) => {
+            let text = format!("the password has no hash: {error}");
+            Err(PeopleError::Invalid(text))
+        }
+    }
 }
 
 /// `None`: the runtime ends.

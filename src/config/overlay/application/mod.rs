@@ -1,5 +1,5 @@
-//! An application of a policy document by itself: read, and checked as far as that goes without the
-//! file and without other applications. What comes of it stays good for as long as its objects do.
+//! An application of a policy document, read and checked without the file and without the other
+//! applications. The result holds for as long as the application's objects do.
 //!
 //! `bounds` says how much it may have, and `limit_rules` what its limits may not; `plans` and
 //! `keys` make tables of its plans and its API keys.
@@ -27,7 +27,7 @@ use crate::plain_text::is_plain_text;
 /// Bytes of a description at most.
 const LONGEST_DESCRIPTION: usize = 1_024;
 
-/// An application, ready to be put over a file.
+/// An application that can be applied to a file.
 pub struct CheckedApplication {
     pub name: String,
     /// Without the plans, clients and keys. `None`: it has a mistake, which was reported.
@@ -37,7 +37,7 @@ pub struct CheckedApplication {
     /// The plans of its limits, by their names.
     pub plans: Vec<(String, Arc<StrategyPlans>)>,
     keys: Option<Arc<ApiKeyTable>>,
-    /// The result of laying it over the file of its node.
+    /// The result of applying the application to the file of its node.
     applied: OnceLock<AppliedApplication>,
 }
 
@@ -51,11 +51,12 @@ impl CheckedApplication {
             value: mut raw,
         } = entry;
         check(&name, &location, raw.as_ref(), report);
-        let keys = raw.as_mut().and_then(|raw| keys::table(&name, raw, report));
-        let plans = match &mut raw {
-            Some(raw) => plans::of(&name, raw, report),
-            None => Vec::new(),
-        };
+        let mut keys = None;
+        let mut plans = Vec::new();
+        if let Some(raw) = &mut raw {
+            keys = keys::table(&name, raw, report);
+            plans = plans::of(&name, raw, report);
+        }
         let applied = OnceLock::new();
         Self {
             name,
@@ -72,9 +73,9 @@ impl CheckedApplication {
         self.applied.get().filter(|applied| applied.is_for(node))
     }
 
-    /// Keeps what has come of it.
+    /// Keeps the result of applying the application.
     pub fn keep_applied(&self, applied: AppliedApplication) {
-        // The first holds: what has come of it elsewhere is not for this node.
+        // The first result stays: a later one is another node's.
         let _ = self.applied.set(applied);
     }
 
@@ -89,7 +90,7 @@ impl CheckedApplication {
         named.filter_map(|entry| Some((entry, entry.value.as_ref()?)))
     }
 
-    /// The file's routes that it lists, and where.
+    /// The file's routes that the application lists, and where.
     pub fn routes(&self) -> impl Iterator<Item = (&str, &Location)> {
         let listed = self
             .raw
@@ -99,7 +100,7 @@ impl CheckedApplication {
         listed.map(|route| (&*route.value.0, &route.location))
     }
 
-    /// Adds its keys to those of its routes and of their parts.
+    /// Adds the application's keys to those of its routes and of their parts.
     pub fn add_keys(&self, all: &mut RouteKeys) {
         let (Some(table), Some(raw)) = (&self.keys, &self.raw) else {
             return;
@@ -135,11 +136,12 @@ pub fn checked_applications(
 
 /// The conditions of a resource that is a part of its route. `None`: it is the whole route.
 pub fn conditions_of(resource: &RawResource) -> Option<&YamlNode> {
-    resource
-        .r#match
-        .valid()
-        .map(|conditions| &conditions.0)
-        .filter(|conditions| !part::is_whole(conditions))
+    let conditions = &resource.r#match.valid()?.0;
+    if part::is_whole(conditions) {
+        None
+    } else {
+        Some(conditions)
+    }
 }
 
 /// Checks the application itself. A dot in a name would give `APPLICATION.STRATEGY` two readings,

@@ -27,16 +27,10 @@ impl OwnedUpstreams {
     /// Reports that a limit of `application` sends requests to an upstream that is not among its
     /// own.
     pub fn check(&self, application: &str, limit: &YamlNode, report: &mut Report) {
-        let Some(upstream) =
-            member(limit, "on_limit").and_then(|on_limit| member(on_limit, "degrade"))
-        else {
+        let Some(upstream) = degraded_upstream(limit) else {
             return;
         };
-        let Some(YamlNode {
-            location,
-            value: YamlValue::Scalar { text, .. },
-        }) = member(upstream, "upstream")
-        else {
+        let YamlValue::Scalar { text, .. } = &upstream.value else {
             return;
         };
         if let Some(own) = self.0.get(application)
@@ -52,8 +46,13 @@ impl OwnedUpstreams {
         let hint = format!(
             "write upstreams: [{text}] in the application; in a database only an admin may"
         );
-        report.mistake(location, problem.hint(hint));
+        report.mistake(&upstream.location, problem.hint(hint));
     }
+}
+
+/// The upstream that a limit sends requests over it to.
+fn degraded_upstream(limit: &YamlNode) -> Option<&YamlNode> {
+    member(member(member(limit, "on_limit")?, "degrade")?, "upstream")
 }
 
 fn listed(raw: &RawApplication) -> HashSet<String> {
@@ -67,5 +66,5 @@ fn member<'a>(node: &'a YamlNode, key: &str) -> Option<&'a YamlNode> {
     let YamlValue::Map(entries) = &node.value else {
         return None;
     };
-    entry(entries, key).map(|entry| &entry.value)
+    Some(&entry(entries, key)?.value)
 }

@@ -1,4 +1,4 @@
-//! `/console/account`: one's own password and tokens.
+//! `/console/account`: the password and the tokens of the visitor.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -89,7 +89,7 @@ async fn sign_out_everywhere(console: &ConsoleState, form: &ConsoleForm) -> Resp
     }
 }
 
-/// Ends all sessions of the visitor. The cookie that takes the cookie of this one away.
+/// Ends all sessions of the visitor, and returns the cookie that takes this session's away.
 async fn end_sessions(
     console: &ConsoleState,
     form: &ConsoleForm,
@@ -185,14 +185,14 @@ async fn create_token(
 ) -> Result<AccountOutcome, ProblemDetails> {
     let accounts = console.accounts()?;
     let caller = form.visitor.caller()?;
-    let days = form
-        .field("days")
-        .parse::<u64>()
-        .ok()
-        .filter(|days| *days <= MOST_DAYS);
-    let days = days.ok_or_else(|| {
-        ProblemDetails::bad_request(format!("a token lasts 0 to {MOST_DAYS} days"))
-    })?;
+    let days = match form.field("days").parse::<u64>() {
+        Ok(days) if days <= MOST_DAYS => days,
+        Ok(_) | Err(_) => {
+            return Err(ProblemDetails::bad_request(format!(
+                "a token lasts 0 to {MOST_DAYS} days"
+            )));
+        }
+    };
     let scope = match form.field("scope") {
         "all" => caller.rights.clone(),
         "view" => only_looking(&caller.rights),
@@ -202,7 +202,11 @@ async fn create_token(
             ));
         }
     };
-    let expires_in = (days > 0).then(|| Duration::from_secs(days * 86_400));
+    let expires_in = if days > 0 {
+        Some(Duration::from_secs(days * 86_400))
+    } else {
+        None
+    };
     let new = NewToken {
         label: form.field("label").to_owned(),
         scope,
@@ -255,16 +259,16 @@ async fn revoke_token(
     })
 }
 
-/// The least of each role.
+/// The rights with a viewer's role in place of each role.
 fn only_looking(rights: &Rights) -> Rights {
-    let applications = rights
-        .applications
-        .keys()
-        .map(|name| (name.clone(), ApplicationRole::Viewer));
-    Rights {
-        fleet: rights.fleet.map(|_| FleetRole::Viewer),
-        applications: applications.collect(),
+    let mut viewing = rights.clone();
+    if let Some(role) = &mut viewing.fleet {
+        *role = FleetRole::Viewer;
     }
+    for role in viewing.applications.values_mut() {
+        *role = ApplicationRole::Viewer;
+    }
+    viewing
 }
 
 impl AccountPage {

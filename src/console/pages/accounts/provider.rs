@@ -79,19 +79,27 @@ async fn begun(
     let accounts = console.accounts()?;
     let provider = &accounts.provider()?.provider;
     accounts.start_at_provider(peer.ip()).await?;
-    let next = Some(encode(next))
-        .filter(|next| next.len() <= MAX_NEXT)
-        .unwrap_or_default();
-    let pending = PendingSignIn::begin(now(), next, proves)
-        .map_err(|_| ProblemDetails::provider_away("the system has no random numbers"))?;
-    let place = provider.sign_in_url(&pending, &return_to(console)).await;
-    let place =
-        place.map_err(|fault| problems::provider_for_strangers(provider.issuer(), &fault))?;
-    let cookie = accounts.cookies.begin_sign_in(&pending.text(&provider.key));
-    Ok((
-        cookie.ok_or_else(|| ProblemDetails::bad_request("the page to go on with is too odd"))?,
-        place,
-    ))
+    let mut next = encode(next);
+    if next.len() > MAX_NEXT {
+        next.clear();
+    }
+    let Ok(pending) = PendingSignIn::begin(now(), next, proves) else {
+        return Err(ProblemDetails::provider_away(
+            "the system has no random numbers",
+        ));
+    };
+    let place = match provider.sign_in_url(&pending, &return_to(console)).await {
+        Ok(place) => place,
+        Err(fault) => {
+            return Err(problems::provider_for_strangers(provider.issuer(), &fault));
+        }
+    };
+    match accounts.cookies.begin_sign_in(&pending.text(&provider.key)) {
+        Some(cookie) => Ok((cookie, place)),
+        None => Err(ProblemDetails::bad_request(
+            "the page to go on with is too odd",
+        )),
+    }
 }
 
 /// `GET /console/sign-in/return`
@@ -114,12 +122,10 @@ pub async fn finish(
         }
         Err(problem) => console.refuse(&visitor, &problem),
     };
-    // Good for one answer, whatever came of it.
-    let over = console
-        .accounts()
-        .ok()
-        .and_then(|accounts| accounts.cookies.end_sign_in());
-    if let Some(cookie) = over {
+    // The cookie of a sign-in is good for one answer.
+    if let Ok(accounts) = console.accounts()
+        && let Some(cookie) = accounts.cookies.end_sign_in()
+    {
         response.headers_mut().append(SET_COOKIE, cookie);
     }
     response

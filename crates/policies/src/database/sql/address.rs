@@ -1,5 +1,5 @@
-//! Where a database is, read from its URL. What is shown of it has neither user nor password, and
-//! of the parameters those alone that lead to another database.
+//! The address of a database, read from its URL. The address as it is shown has neither user nor
+//! password, and of the parameters those alone that lead to another database.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use super::connection::{Connection, Driver};
 use super::failure::{SqlFailure, reported};
 use crate::database::error::DatabaseError;
 
-/// How many time limits a whole statement may take in the database.
+/// The time that a whole statement may take in the database, in time limits.
 const STATEMENT_LIMITS: u32 = 12;
 
 /// Why a URL names no database. Shows nothing of it, since it may hold a password.
@@ -43,7 +43,7 @@ enum DriverOptions {
     MySql(Box<MySqlConnectOptions>),
 }
 
-/// A database's address and how long to wait for it.
+/// A database's address, and the time limit of each wait for it.
 #[derive(Clone)]
 pub struct DatabaseAddress {
     options: DriverOptions,
@@ -131,9 +131,10 @@ impl DatabaseAddress {
             };
             Ok(driver)
         };
-        let connected = tokio::time::timeout(limit, connecting)
-            .await
-            .unwrap_or(Err(SqlFailure::Late(limit)));
+        let connected = match tokio::time::timeout(limit, connecting).await {
+            Ok(connected) => connected,
+            Err(_) => Err(SqlFailure::Late(limit)),
+        };
         let driver = connected.map_err(|failure| reported(failure, &self.place))?;
         let mut connection = Connection::new(driver, Arc::clone(&self.place), limit);
         match &self.options {
@@ -193,10 +194,10 @@ fn place(scheme: &str, url: &str) -> Result<String, UrlProblem> {
         return Err(UrlProblem::NoDatabase);
     }
     let host = url.host_str().unwrap_or_default();
-    let port = url
-        .port()
-        .map(|port| format!(":{port}"))
-        .unwrap_or_default();
+    let port = match url.port() {
+        Some(port) => format!(":{port}"),
+        None => String::new(),
+    };
     let mut query = url::form_urlencoded::Serializer::new(String::new());
     let mut leading: Vec<_> = url
         .query_pairs()
@@ -204,14 +205,13 @@ fn place(scheme: &str, url: &str) -> Result<String, UrlProblem> {
         .collect();
     leading.sort_by(|(one, _), (other, _)| setting(one).cmp(setting(other)));
     query.extend_pairs(leading);
-    let query = Some(query.finish())
-        .filter(|query| !query.is_empty())
-        .map(|query| format!("?{query}"));
-    Ok(format!(
-        "{scheme}://{host}{port}{}{}",
-        url.path(),
-        query.unwrap_or_default()
-    ))
+    let query = query.finish();
+    let mut place = format!("{scheme}://{host}{port}{}", url.path());
+    if !query.is_empty() {
+        place += "?";
+        place += &query;
+    }
+    Ok(place)
 }
 
 impl fmt::Debug for DatabaseAddress {
