@@ -1,8 +1,8 @@
 //! The rules for every page of the console: who may ask for it, and what a browser may do with it.
 //!
-//! A page shows whom limits deny, so unlike the other pages of the admin port it is not even read
-//! by a name: an attacker's name server could point a name here, and pages of that name would then
-//! read it as their own.
+//! A page shows the clients that limits deny. Requests for it must have an address as their host,
+//! unlike those for other pages of the admin port: an attacker's name server could point a name
+//! here, and pages of that name would then read it as their own.
 
 use axum::body::to_bytes;
 use axum::extract::{Request, State};

@@ -390,8 +390,8 @@ impl<S: Sync> FromRequestParts<S> for Caller {
     }
 }
 
-/// The token that a program sends. Never a session's secret: a session is for browsers, which are
-/// told apart from other sites.
+/// The token that a program sends. Never a session's secret: requests of a session are checked for
+/// the site that they come from.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = value.split_once(' ')?;

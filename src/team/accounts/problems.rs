@@ -25,7 +25,7 @@ pub fn people(error: &PeopleError) -> ProblemDetails {
     }
 }
 
-/// 503: nobody can be told apart without the database of accounts.
+/// 503: callers are known by the database of accounts alone.
 pub fn database_for_strangers(error: &DatabaseError) -> ProblemDetails {
     if is_logged() {
         tracing::error!(%error, "the database of accounts cannot be asked");

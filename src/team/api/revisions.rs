@@ -1,4 +1,4 @@
-//! `/policies/revisions`: what was changed, by whom and why; and changes of several objects at
+//! `/policies/revisions`: changes with their authors and reasons; and changes of several objects at
 //! once.
 
 use axum::extract::State;

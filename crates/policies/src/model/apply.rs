@@ -49,7 +49,7 @@ pub struct LastChange {
     pub at: UnixTime,
 }
 
-/// When a revision is made, by whom, and its random mark.
+/// The position, author and time of a revision that is made.
 pub struct NextRevision<'a> {
     pub position: Position,
     pub author: &'a str,

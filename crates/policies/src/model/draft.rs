@@ -56,7 +56,7 @@ pub struct Draft {
     pub reason: String,
 }
 
-/// Why a draft can become no revision, whatever the state is; and that it would change nothing.
+/// The reason why a draft can become no revision: a fault of its own, or that it changes nothing.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DraftProblem {
     #[error("the reason is empty: say why this is changed, for those who read the history")]
@@ -100,7 +100,7 @@ pub enum DraftProblem {
 }
 
 impl Draft {
-    /// Finds what is wrong with the draft itself.
+    /// Checks the draft without a state.
     pub fn check(&self) -> Result<(), DraftProblem> {
         check_note(&self.author, &self.reason)?;
         if self.edits.is_empty() {
@@ -138,15 +138,25 @@ fn check_edits(edits: &[ObjectEdit]) -> Result<(), DraftProblem> {
 }
 
 fn check_note(author: &str, reason: &str) -> Result<(), DraftProblem> {
-    match (author.len(), reason.len()) {
-        (_, long) if long > MOST_REASON_BYTES => Err(DraftProblem::LongReason(long)),
-        (long, _) if long > MOST_AUTHOR_BYTES => Err(DraftProblem::LongAuthor(long)),
-        _ if author.trim().is_empty() => Err(DraftProblem::NoAuthor),
-        _ if reason.trim().is_empty() => Err(DraftProblem::NoReason),
-        _ if !is_plain_line(author) => Err(DraftProblem::HiddenCharacters("author's name")),
-        _ if !is_plain_text(reason) => Err(DraftProblem::HiddenCharacters("reason")),
-        _ => Ok(()),
+    if reason.len() > MOST_REASON_BYTES {
+        return Err(DraftProblem::LongReason(reason.len()));
     }
+    if author.len() > MOST_AUTHOR_BYTES {
+        return Err(DraftProblem::LongAuthor(author.len()));
+    }
+    if author.trim().is_empty() {
+        return Err(DraftProblem::NoAuthor);
+    }
+    if reason.trim().is_empty() {
+        return Err(DraftProblem::NoReason);
+    }
+    if !is_plain_line(author) {
+        return Err(DraftProblem::HiddenCharacters("author's name"));
+    }
+    if !is_plain_text(reason) {
+        return Err(DraftProblem::HiddenCharacters("reason"));
+    }
+    Ok(())
 }
 
 /// Whether a text or a key in `body` does not show all that it has: pages, logs and terminals
@@ -167,7 +177,7 @@ fn check_body(id: &ObjectId, body: &Json) -> Result<usize, DraftProblem> {
     if !body.is_object() {
         return Err(DraftProblem::NoObject(id.clone()));
     }
-    // Before it is written, which recurses as deep.
+    // The depth is checked first: writing the body recurses as deep.
     if is_deeper(body, MOST_DEPTH) {
         return Err(DraftProblem::DeepBody(id.clone()));
     }
@@ -182,7 +192,7 @@ fn check_body(id: &ObjectId, body: &Json) -> Result<usize, DraftProblem> {
     Ok(counted.0)
 }
 
-/// How many values `body` has, itself among them.
+/// The number of values in `body`, itself among them.
 fn values_of(body: &Json) -> usize {
     let below = match body {
         Json::Array(items) => items.iter().map(values_of).sum(),

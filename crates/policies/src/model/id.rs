@@ -100,32 +100,32 @@ impl TryFrom<WrittenId> for ObjectId {
 impl ObjectId {
     /// An application stands on its own: `application` is empty for it, and for nothing else.
     pub fn new(kind: ObjectKind, application: &str, name: &str) -> Result<Self, NameProblem> {
-        match kind {
-            ObjectKind::Application if !application.is_empty() => {
+        let application_name = if kind == ObjectKind::Application {
+            if !application.is_empty() {
                 return Err(NameProblem::Nested(excerpt(name)));
             }
-            ObjectKind::Application if is_application(name) => {}
-            ObjectKind::Application => return Err(NameProblem::Application(excerpt(name))),
-            _ if is_application(application) => {}
-            _ => return Err(NameProblem::Application(excerpt(application))),
+            name
+        } else {
+            application
+        };
+        if !is_application(application_name) {
+            return Err(NameProblem::Application(excerpt(application_name)));
         }
-        match kind {
-            ObjectKind::Assignment if !is_client(name) => Err(NameProblem::Client(excerpt(name))),
-            ObjectKind::Assignment => Ok(Self {
-                kind,
-                application: application.into(),
-                name: name.into(),
-            }),
-            _ if is_name(name) => Ok(Self {
-                kind,
-                application: application.into(),
-                name: name.into(),
-            }),
-            _ => Err(NameProblem::Name {
+        if kind == ObjectKind::Assignment {
+            if !is_client(name) {
+                return Err(NameProblem::Client(excerpt(name)));
+            }
+        } else if !is_name(name) {
+            return Err(NameProblem::Name {
                 kind,
                 name: excerpt(name),
-            }),
+            });
         }
+        Ok(Self {
+            kind,
+            application: application.into(),
+            name: name.into(),
+        })
     }
 
     pub fn of_application(name: &str) -> Result<Self, NameProblem> {

@@ -12,7 +12,7 @@ use super::error::PeopleError;
 /// 256 bits in Base64 without padding.
 const ENCODED_BYTES: usize = 43;
 
-/// Shown once, to whom it is for.
+/// A secret that is shown once, to its owner.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 

@@ -84,12 +84,12 @@ impl<'a> OwnedRoutes<'a> {
             // Another application that has the route as well is reported where it lists it.
             return found;
         }
+        if found.is_none() {
+            let otherwise = "name a route of the application, or take the resource away";
+            report.misnamed(location, gone(name), (name, own.into_iter()), otherwise);
+            return None;
+        }
         let problem = match owner {
-            _ if found.is_none() => {
-                let otherwise = "name a route of the application, or take the resource away";
-                report.misnamed(location, gone(name), (name, own.into_iter()), otherwise);
-                return None;
-            }
             Some(_) => {
                 ValueProblem::new(format!("route {} is of another application", quote(name))).hint(
                     format!(

@@ -1,9 +1,9 @@
 //! Proof that an account's owner is in front of the console, for forms whose effect outlives the
 //! session.
 //!
-//! Guarantees that whoever comes by an open browser, or by the cookie of one, makes no lasting way
-//! into the admin port: no token, no account, no password and no role. API keys of an application
-//! lead to its routes, and are made without.
+//! Guarantees that an open browser, or a stolen cookie, makes no lasting way into the admin port: no
+//! token, no account, no password and no role. API keys of an application lead to its routes, and
+//! are made without.
 
 use std::net::SocketAddr;
 

@@ -65,8 +65,10 @@ pub async fn show(
         Ok(accounts) => accounts,
         Err(problem) => return console.refuse(&visitor, &problem),
     };
+    if visitor.caller.is_some() {
+        return Redirect::to(&next).into_response();
+    }
     match accounts.has_accounts().await {
-        _ if visitor.caller.is_some() => Redirect::to(&next).into_response(),
         Ok(true) => page(&SignInPage::new(&console, &visitor, next)),
         Ok(false) | Err(_) => console.refuse(&visitor, &accounts.unknown_caller().await),
     }
