@@ -92,6 +92,7 @@ clippy:
 features:
 	cargo rustc --locked -p tollgate-limiter --lib --profile check -- -D warnings
 	cargo rustc --locked -p tollgate-limiter --lib --features redis-core --profile check -- -D warnings
+	cargo rustc --locked --no-default-features --lib --profile check -- -D warnings
 
 deny: $(DENY)
 	$(DENY) --locked check licenses bans sources

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use futures_util::future::pending;
-use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot::{self, Receiver};
 use tokio::time::sleep;
@@ -23,38 +22,31 @@ use tollgate_limiter::store::redis::inspect::RedisInspector;
 use super::exporter::{self, Exporter};
 use super::listeners::{AdminSockets, ReservedSockets};
 use super::node_report;
-use super::policies::follower;
-use super::policies::handle::Policies;
+use super::optional::console::{ConsoleControl, ShownParts};
+use super::optional::team::TeamControl;
 use super::reload::Reloader;
 use super::restart::attempts::Successor;
 use super::restart::predecessor::{HandoverOffer, PreparedOffer};
 use super::restart::successor::Predecessor;
 use super::restart::systemd::{self, ServiceState};
-use super::rollout::watch::{self as rollout, WatchedGateway};
 use super::shared::{ADMIN_DRAIN, DENIAL_WINDOW, FleetMember, SharedState, UPKEEP};
 use super::signals::Signals;
 use super::workers::Workers;
 use crate::admin::AdminPages;
-use crate::admin::accounts::AccountService;
-use crate::admin::accounts::cookie::SessionCookies;
-use crate::admin::accounts::provider::ProviderSignIn;
 use crate::admin::browser_guard::OwnOrigins;
 use crate::admin::bucket_service::{BucketService, FleetBuckets};
 use crate::admin::fleet_nodes::{FleetNodes, OwnReport};
 use crate::admin::pages::health::{MAX_RENDERINGS, MAX_RENDERINGS_PER_CLIENT};
-use crate::admin::policy_service::{PolicyService, tells_of_policies};
 use crate::admin::server::answers::AnswerBound;
 use crate::admin::state::{AdminState, LifecyclePhase, Readiness};
-use crate::config::{AdminSpec, Config};
-use crate::console::state::{ConsoleParts, ConsoleState, FleetParts};
-use crate::console::tokens::FormTokens;
+use crate::config::Config;
 use crate::observe::logging::background::LostLogLines;
 use crate::observe::recorder::MetricsHandle;
 use crate::server::{Drain, DrainSignal, drain, worker};
 use crate::transport::listening_socket::SocketFile;
 use crate::upstream::discovery::own_ports;
 use crate::upstream::watch::{discover, monitor};
-use crate::{admin, clock, console};
+use crate::{admin, clock};
 
 /// Everything that the control plane watches over.
 pub struct ControlPlane {
@@ -131,6 +123,10 @@ impl ControlPlane {
             .clone()
             .map(|inspector| Arc::new(inspector) as Arc<dyn Inspect>)
             .zip(id);
+        let notices = inspector
+            .clone()
+            .map(|inspector| Arc::new(inspector) as Arc<dyn Inspect>);
+        let team = TeamControl::new(reloader.policies.clone(), &reloader.config, notices)?;
         let state = AdminState {
             readiness: readiness.clone(),
             render: Arc::new(move || rendering.render()),
@@ -139,15 +135,7 @@ impl ControlPlane {
             buckets: buckets.clone(),
             nodes: Arc::new(FleetNodes::new(report, fleet)),
             origins: Arc::new(own_origins(&reloader.config)),
-            accounts: reloader
-                .policies
-                .as_deref()
-                .map(|policies| account_service(policies, &reloader.config))
-                .transpose()?,
-            policies: reloader
-                .policies
-                .as_ref()
-                .map(|policies| policy_service(policies, inspector.as_ref())),
+            callers: team.callers(),
         };
         let (admin_drain_signal, admin_drain) = drain::channel();
         let AdminSockets { admin, probes } = admin;
@@ -158,22 +146,21 @@ impl ControlPlane {
             .map(|(_, socket)| accepting(socket, "probe port open"))
             .transpose()?;
         let probes = probes.map(TcpListener::from_std).transpose()?;
-        let counting = exporter.clone();
-        let console = |listener: &StdListener| {
-            Ok::<_, anyhow::Error>(ConsoleState::new(ConsoleParts {
-                admin: state.clone(),
-                address: listener.local_addr()?,
-                config: reloader.status.clone(),
-                metrics: metrics.clone(),
-                in_flight: Arc::new(move || counting.in_flight()),
-                fleet: fleet_parts(&shared),
-                started: clock::now(),
-                tokens: FormTokens::new()
-                    .map_err(|_| anyhow::anyhow!("the system has no random numbers"))?,
-                live: Mutex::default(),
-            }))
+        let console = match &admin {
+            Some(listener) => {
+                let counting = exporter.clone();
+                let shown = ShownParts {
+                    admin: state.clone(),
+                    team: &team,
+                    status: reloader.status.clone(),
+                    metrics: metrics.clone(),
+                    in_flight: Arc::new(move || counting.in_flight()),
+                    shared: &shared,
+                };
+                ConsoleControl::new(listener, shown)?
+            }
+            None => None,
         };
-        let console = admin.as_ref().map(console).transpose()?;
 
         own_ports::keep_out(own_addresses(admin.as_ref(), probes.as_ref()));
         // Their endpoints are looked for first: a request should find some.
@@ -185,11 +172,14 @@ impl ControlPlane {
         }
         reserved.listen();
         workers.serve();
-        let policy_pages = state.policies.clone();
-        let router = admin::router(state.clone());
-        let router = console.iter().fold(router, |pages, console| {
-            pages.merge(console::router(console.clone()))
-        });
+        let mut extension = team.extension();
+        if let (Some(console), Some(extension)) = (&console, &mut extension) {
+            console.add_to_index(extension);
+        }
+        let mut router = admin::router(state.clone(), extension);
+        if let Some(console) = &console {
+            router = console.with_pages(router);
+        }
         let hsts = reloader
             .config
             .admin
@@ -233,17 +223,7 @@ impl ControlPlane {
             "serving"
         );
         systemd::notify(ServiceState::Ready);
-        // Not before: whoever asked meanwhile has asked the predecessor.
-        let policies = reloader.policies.clone();
-        let watched = policies
-            .clone()
-            .zip(policy_pages)
-            .map(|(policies, service)| WatchedGateway {
-                policies,
-                service,
-                metrics: metrics.clone(),
-                gateway: shared.gateway.clone(),
-            });
+        // Not before: callers have asked the predecessor meanwhile.
         let (mut taken_over, offer) = handover.map(PreparedOffer::open).unzip();
         let cause = tokio::select! {
             biased;
@@ -259,9 +239,8 @@ impl ControlPlane {
             () = send_heartbeats(heartbeat.as_ref()) => unreachable_end()?,
             () = discover::run(|| shared.gateway.load().discovering_upstreams().collect()) => unreachable_end()?,
             () = monitor::run(|| shared.gateway.load().watched_upstreams().collect()) => unreachable_end()?,
-            () = follow_operators(inspector.as_ref(), &shared, &buckets, policies.as_deref()) => unreachable_end()?,
-            () = follower::follow(policies.as_deref()) => unreachable_end()?,
-            () = rollout::run(watched) => unreachable_end()?,
+            () = follow_operators(inspector.as_ref(), &shared, &buckets, &team) => unreachable_end()?,
+            () = team.run(metrics.clone(), shared.gateway.clone()) => unreachable_end()?,
         };
 
         let drain_timeout = reloader.config.drain_timeout;
@@ -372,32 +351,6 @@ fn bucket_service(shared: &SharedState, inspector: Option<&RedisInspector>) -> B
     )
 }
 
-/// The service that admin pages need for policies.
-fn policy_service(
-    policies: &Arc<Policies>,
-    inspector: Option<&RedisInspector>,
-) -> Arc<PolicyService> {
-    let notices = inspector.map(|inspector| Arc::new(inspector.clone()) as Arc<dyn Inspect>);
-    Arc::new(policies.service(notices))
-}
-
-/// The people who may use the admin port: they live in the database of policies.
-fn account_service(policies: &Policies, config: &Config) -> anyhow::Result<Arc<AccountService>> {
-    let cookies = SessionCookies {
-        is_secure: config.admin.as_ref().is_some_and(AdminSpec::is_secure),
-    };
-    let openid = config
-        .admin
-        .as_ref()
-        .and_then(|admin| admin.openid.clone())
-        .map(ProviderSignIn::new);
-    Ok(Arc::new(AccountService::new(
-        policies.database.people(),
-        cookies,
-        openid,
-    )?))
-}
-
 /// The names that browsers call the admin port by.
 fn own_origins(config: &Config) -> OwnOrigins {
     config
@@ -414,16 +367,13 @@ async fn follow_operators(
     inspector: Option<&RedisInspector>,
     shared: &SharedState,
     buckets: &BucketService,
-    policies: Option<&Policies>,
+    team: &TeamControl,
 ) {
     let Some(inspector) = inspector else {
         return pending().await;
     };
     let follow = |notice: ChangeNotice| async move {
-        if tells_of_policies(&notice) {
-            policies
-                .iter()
-                .for_each(|policies| policies.wake.notify_one());
+        if team.takes_notice(&notice) {
             return;
         }
         let bucket = shared
@@ -440,19 +390,8 @@ async fn follow_operators(
     inspector.listen(follow).await;
 }
 
-/// The store and the fleet, as the console shows them.
-fn fleet_parts(shared: &SharedState) -> Option<FleetParts> {
-    let fleet = shared.fleet.as_ref()?;
-    let (breaker, share) = (fleet.node.breaker.clone(), fleet.node.share.clone());
-    Some(FleetParts {
-        store: fleet.spec.redacted_url(),
-        breaker,
-        share,
-    })
-}
-
 /// Keeps what the console shows of the last minutes.
-async fn take_samples(console: Option<&ConsoleState>) {
+async fn take_samples(console: Option<&ConsoleControl>) {
     match console {
         Some(console) => console.sample().await,
         None => pending().await,

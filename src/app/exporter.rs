@@ -9,7 +9,7 @@ use metrics::{Gauge, Key, gauge};
 use tokio::time::sleep;
 use tollgate_limiter::store::memory::MemoryStore;
 
-use super::policies::handle::Policies;
+use super::optional::team::Policies;
 use super::shared::SharedState;
 use crate::clock;
 use crate::gateway::account::InFlight;

@@ -4,8 +4,8 @@
 //! `assemble` turns a configuration into a [`Gateway`], of which `kept_routes` has the routes that
 //! go on; `workers` serve it on the data plane, and `control` is the control plane: `signals` and
 //! changed files lead to a `reload`, and the `exporter` renders the metrics. `shared` is the state
-//! that both planes use. `policies` come from a database, and `rollout` watches those of them that
-//! are tried out. `listeners` opens sockets, and `restart` has those that another process opened.
+//! that both planes use. `optional` are the parts for people, which a build may lack.
+//! `listeners` opens sockets, and `restart` has those that another process opened.
 
 mod assemble;
 mod control;
@@ -15,10 +15,9 @@ pub mod files;
 mod kept_routes;
 mod listeners;
 mod node_report;
-mod policies;
+mod optional;
 mod reload;
 mod restart;
-mod rollout;
 mod shared;
 mod signals;
 #[cfg(test)]
@@ -38,9 +37,8 @@ use files::endpoints::EndpointFiles;
 use files::maintenance::MaintenanceFiles;
 use files::tls::TlsFiles;
 use listeners::{AdminSockets, BoundListener, BoundListeners, SocketSources};
-use policies::handle::Policies;
-use policies::start::{self, FirstPolicies};
-use reload::{FreshFile, PolicyNews, Reloader};
+use optional::team::{self, Policies, PolicyNews};
+use reload::{FreshFile, Reloader};
 use restart::attempts::OfferedSockets;
 use restart::predecessor::{HandoverPoint, PreparedOffer};
 use restart::successor::HandedOver;
@@ -48,14 +46,13 @@ use restart::{successor, systemd};
 use shared::{FleetMember, SharedState};
 use signals::Signals;
 
-use tokio::runtime::Runtime;
 use tollgate_limiter::limit::algorithm::QuotaError;
 use tollgate_limiter::store::memory::MemoryStore;
 use workers::Workers;
 
+use crate::admin::config_status::ConfigStatus;
+use crate::config::Config;
 use crate::config::source_watch::SourceWatches;
-use crate::config::{Config, Ground, Loaded};
-use crate::console::config_status::ConfigStatus;
 use crate::gateway::Gateway;
 use crate::observe::logging::background;
 use crate::observe::metrics;
@@ -84,7 +81,7 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
         files,
         certificates,
     } = reload::read(path, &[]);
-    let (loaded, first) = with_policies(&runtime, result?.loaded, ground.as_ref())?;
+    let (loaded, first) = team::with_policies(&runtime, result?.loaded, ground.as_ref())?;
     loaded.warn();
     let config = loaded.config;
     let recorded = metrics::install().context("cannot start the metrics")?;
@@ -155,7 +152,7 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
     let metrics = ReloadMetrics::new();
     let status = Arc::new(ConfigStatus::new(path.display().to_string()));
     if let Some(policies) = &policies {
-        status.set_policies(policies.running.borrow().revision(), None);
+        status.set_policies(policies.running_revision(), None);
     }
     let sources = SourceWatches::new(files);
     let path = path.to_owned();
@@ -199,26 +196,6 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
     // not to wait for them.
     runtime.shutdown_background();
     ended
-}
-
-/// The configuration together with the policies that a gateway begins with, if its file says where
-/// these come from.
-fn with_policies(
-    runtime: &Runtime,
-    loaded: Loaded,
-    ground: Option<&Ground>,
-) -> anyhow::Result<(Loaded, Option<FirstPolicies>)> {
-    let Some((source, (policies, ground))) =
-        start::source(&loaded.config)?.zip(loaded.config.policies.as_ref().zip(ground))
-    else {
-        return Ok((loaded, None));
-    };
-    let (first, loaded) = runtime.block_on(start::begin(
-        source,
-        (policies.required, &loaded.config.node_name),
-        ground,
-    ))?;
-    Ok((loaded, Some(first)))
 }
 
 /// Offers the sockets to a successor.

@@ -8,10 +8,8 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures_util::future::pending;
-use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::{interval, sleep};
-use tollgate_policies::model::PolicyState;
 
 use super::assemble;
 use super::files::credentials::CredentialFiles;
@@ -19,15 +17,14 @@ use super::files::endpoints::EndpointFiles;
 use super::files::maintenance::MaintenanceFiles;
 use super::files::tls::TlsFiles;
 use super::files::tls_watch::TlsFileWatches;
-use super::policies::handle::Policies;
-use super::policies::local::{CandidateKnowledge, NodePolicies};
+use super::optional::team::{NodePolicies, Policies, PolicyNews};
 use super::restart::systemd::{self, ServiceState};
 use super::signals::{OperatorSignal, Signals};
+use crate::admin::config_status::ConfigStatus;
 use crate::clock::{self, Instant};
 use crate::config::source_watch::SourceWatches;
 use crate::config::watch::FileVersion;
 use crate::config::{self, Config, Ground, Loaded, Mistakes};
-use crate::console::config_status::ConfigStatus;
 use crate::gateway::Gateway;
 use crate::observe::access_log::AccessLog;
 use crate::observe::reload_metrics::ReloadMetrics;
@@ -65,12 +62,6 @@ pub struct Reloader {
     pub again: Option<(Instant, Duration)>,
     /// The revision whose warnings were logged last: it may be laid over the file many times.
     pub warned: Option<u64>,
-}
-
-/// Tells of newer policies, and of candidates that act no longer or again.
-pub struct PolicyNews {
-    newest: watch::Receiver<PolicyState>,
-    candidates: watch::Receiver<CandidateKnowledge>,
 }
 
 /// The sources that have to be read again.
@@ -187,12 +178,12 @@ impl Reloader {
         self.certificates = certificates;
         self.sources.follow(files, false);
         if let (Some(policies), Some(ground)) = (&self.policies, ground) {
-            policies.ground.store(Arc::new(ground));
+            policies.set_ground(ground);
             self.laid.clone_from(&laid);
-            if let Some(laid) = laid.filter(|laid| !policies.runs(&laid.state)) {
-                policies.took_over(laid.state);
+            if let Some(laid) = laid.filter(|laid| !policies.runs(laid)) {
+                policies.took_over(laid);
             }
-            let running = policies.running.borrow().revision();
+            let running = policies.running_revision();
             let refused = refused.map(|(revision, mistakes)| (revision, shown(&mistakes)));
             self.status.set_policies(running, refused);
         }
@@ -211,7 +202,7 @@ impl Reloader {
             .map_or(Duration::ZERO, |(_, waited)| waited);
         let mut refused = None;
         for choice in policies.choices() {
-            let revision = choice.state.revision();
+            let revision = choice.revision();
             if self.laid.as_ref().is_some_and(|laid| laid.is_like(&choice)) {
                 self.status.set_policies(revision, refused);
                 return;
@@ -237,8 +228,8 @@ impl Reloader {
             match applied {
                 Ok(()) => {
                     self.laid = Some(choice.clone());
-                    if !policies.runs(&choice.state) {
-                        policies.took_over(choice.state);
+                    if !policies.runs(&choice) {
+                        policies.took_over(choice);
                     }
                     self.status.set_policies(revision, refused);
                     tracing::info!(revision, config = %self.config.summary(), "policies applied");
@@ -249,7 +240,7 @@ impl Reloader {
                         let pause = (2 * waited).clamp(CHECK, LONGEST_PAUSE);
                         self.again = Some((clock::now() + pause, pause));
                     }
-                    let running = policies.running.borrow().revision();
+                    let running = policies.running_revision();
                     let mistakes = refuse(&policies, &error, (revision, running));
                     self.status
                         .set_policies(running, Some((revision, mistakes.clone())));
@@ -298,18 +289,9 @@ impl Reloader {
         self.access_log = access_log;
         self.config = loaded.config;
         if let Some(policies) = &self.policies {
-            policies.acting.send_replace(self.config.candidates.clone());
+            policies.set_acting(self.config.candidates.clone());
         }
         Ok(())
-    }
-}
-
-impl PolicyNews {
-    pub fn of(policies: &Policies) -> Self {
-        Self {
-            newest: policies.newest.subscribe(),
-            candidates: policies.candidates.subscribe(),
-        }
     }
 }
 
@@ -345,20 +327,16 @@ async fn due_again(again: Option<(Instant, Duration)>) {
 
 /// Waits for newer policies.
 async fn news(news: Option<&mut PolicyNews>) {
-    let Some(PolicyNews { newest, candidates }) = news else {
-        return pending().await;
-    };
-    tokio::select! {
-        Ok(()) = newest.changed() => {}
-        Ok(()) = candidates.changed() => {}
-        else => pending().await,
+    match news {
+        Some(news) => news.changed().await,
+        None => pending().await,
     }
 }
 
 /// The configuration that the file comes to with these policies.
 async fn lay(policies: &Policies, choice: NodePolicies) -> anyhow::Result<Loaded> {
-    let ground = policies.ground.load_full();
-    let mut loaded = spawn_blocking(move || choice.lay(&ground)).await??;
+    let ground = policies.ground();
+    let mut loaded = spawn_blocking(move || choice.apply(&ground)).await??;
     // Those of the file were told when it was read.
     loaded.warnings.retain(|warning| warning.at.is_none());
     Ok(loaded)
@@ -370,7 +348,7 @@ fn refuse(
     error: &anyhow::Error,
     (revision, running): (u64, u64),
 ) -> Vec<String> {
-    policies.metrics.refused();
+    policies.note_refused();
     let mistakes = error.downcast_ref::<Mistakes>();
     match mistakes {
         Some(mistakes) => mistakes.log(),
@@ -449,7 +427,7 @@ fn checked(ground: &Ground, choices: &[NodePolicies]) -> Result<CheckedFile, Mis
             refused: None,
         });
     };
-    match newest.lay(ground) {
+    match newest.apply(ground) {
         Ok(loaded) => Ok(CheckedFile {
             loaded,
             laid: Some(newest.clone()),
@@ -457,7 +435,7 @@ fn checked(ground: &Ground, choices: &[NodePolicies]) -> Result<CheckedFile, Mis
         }),
         Err(mistakes) if others.is_empty() => Err(mistakes),
         Err(mistakes) => {
-            let refused = Some((newest.state.revision(), mistakes));
+            let refused = Some((newest.revision(), mistakes));
             checked(ground, others).map(|checked| CheckedFile { refused, ..checked })
         }
     }

@@ -2,14 +2,17 @@
 //! with it.
 
 use std::path::Path;
+#[cfg(feature = "team")]
 use std::sync::Arc;
 
+#[cfg(feature = "team")]
 use tollgate_policies::model::PolicyState;
 
 use super::include::{self, FileVariables};
-use super::policies::document::PolicySet;
-use super::policies::overlay::{Overlay, OverlayParts};
-use super::policies::state::KnownApplications;
+use super::overlay::document::PolicySet;
+#[cfg(feature = "team")]
+use super::overlay::state::KnownApplications;
+use super::overlay::tree::{Overlay, OverlayParts};
 use super::report::{Mistake, Mistakes, Report};
 use super::section::admin::server::{ProbedAddress, probed_address};
 use super::section::defaults;
@@ -66,6 +69,7 @@ pub struct Ground {
     is_whole: bool,
     /// The mistakes in the files so far.
     report: Report,
+    #[cfg(feature = "team")]
     known: KnownApplications,
 }
 
@@ -98,6 +102,7 @@ impl Ground {
             root: tree.map(|tree| tree.root),
             is_whole,
             report,
+            #[cfg(feature = "team")]
             known: KnownApplications::default(),
         }
     }
@@ -115,6 +120,7 @@ impl Ground {
     ///
     /// # Errors
     /// Every mistake in the files and in the policies.
+    #[cfg(feature = "team")]
     pub fn on(&self, name: &Arc<str>, state: &PolicyState) -> Result<Loaded, Mistakes> {
         self.clone().checked(|report| {
             let applications = self.known.of_state(state, true, report)?;
@@ -126,6 +132,7 @@ impl Ground {
     ///
     /// # Errors
     /// Every mistake in the files and in the policies.
+    #[cfg(feature = "team")]
     pub fn fits(&self, state: &PolicyState) -> Result<(), Mistakes> {
         self.clone()
             .checked(|report| {

@@ -21,7 +21,7 @@ mod include;
 mod load;
 mod load_endpoints;
 mod load_keys;
-mod policies;
+mod overlay;
 mod printed;
 mod report;
 mod scalar;
@@ -39,7 +39,7 @@ pub use load::{
 };
 pub use load_endpoints::load_endpoints;
 pub use load_keys::{load_api_keys, load_key_set, load_users};
-pub use policies::document::PolicySet;
+pub use overlay::document::PolicySet;
 pub use printed::print;
 pub use report::{Mistake, Mistakes};
 pub use scalar::http::registered_method;

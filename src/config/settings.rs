@@ -11,12 +11,11 @@ use http::HeaderValue;
 use http::uri::Authority;
 use tollgate_limiter::limit::definition::{Limit, LimitUse};
 use tollgate_limiter::store::redis::spec::RedisSpec;
-use tollgate_policies::people::Rights;
 
 use super::candidate::Candidate;
 use crate::gateway::body_keys::BodyKeyBounds;
 use crate::identity::api_key::RouteKeys;
-use crate::identity::openid::spec::OpenIdSpec;
+use crate::identity::openid::spec::{GroupRole, OpenIdSpec};
 use crate::identity::spec::AuthenticatorSpec;
 use crate::observe::access_log::spec::AccessLogSpec;
 use crate::route::Route;
@@ -104,8 +103,8 @@ impl fmt::Display for PublicUrl {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignInSpec {
     pub provider: OpenIdSpec,
-    /// The rights of each of its groups. `None`: groups do not decide.
-    pub roles: Option<Vec<(String, Rights)>>,
+    /// The roles of each of its groups. `None`: groups do not decide.
+    pub roles: Option<Vec<(String, Vec<GroupRole>)>>,
     /// Whether an account is made at somebody's first sign-in.
     pub creates_accounts: bool,
 }

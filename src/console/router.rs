@@ -7,9 +7,9 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::Redirect;
 use axum::routing::{any, get, post};
 
+use super::editor::{application, applications, form, revisions};
 use super::pages::accounts::{account, audit, people, person, provider, sign_in};
 use super::pages::{bucket, data, explain, limit, limits, nodes, overview, routes, upstreams};
-use super::policies::{application, applications, editor, revisions};
 use super::state::ConsoleState;
 use super::{assets, forms, guard};
 use crate::admin::carry_out::{carry_changes_out, carry_out};
@@ -21,9 +21,13 @@ const MAX_FORM: usize = 256 * 1024;
 /// The longest form of people themselves: strangers send some of them.
 const MAX_SMALL_FORM: usize = 8 * 1024;
 
+/// The line of the console in the index of the admin port.
+pub const INDEX: &str = "\
+  GET    /console                 all of this as pages for people, and live charts
+";
+
 /// All paths with their pages.
 pub fn router(console: ConsoleState) -> Router {
-    let small = || DefaultBodyLimit::max(MAX_SMALL_FORM);
     Router::new()
         .route("/console", get(overview::show))
         .route("/console/", get(async || Redirect::permanent("/console")))
@@ -40,17 +44,24 @@ pub fn router(console: ConsoleState) -> Router {
         .route("/console/nodes", get(nodes::show))
         .route(
             "/console/sign-in",
-            get(sign_in::show).post(sign_in::submit).layer(small()),
+            get(sign_in::show)
+                .post(sign_in::submit)
+                .layer(small_forms()),
         )
         .route("/console/sign-in/provider", get(provider::begin))
         .route(
             "/console/sign-in/return",
             get(provider::finish).layer(from_fn(carry_out)),
         )
-        .route("/console/sign-out", post(sign_in::sign_out).layer(small()))
+        .route(
+            "/console/sign-out",
+            post(sign_in::sign_out).layer(small_forms()),
+        )
         .route(
             "/console/account",
-            get(account::show).post(account::submit).layer(small()),
+            get(account::show)
+                .post(account::submit)
+                .layer(small_forms()),
         )
         .route("/console/people", get(people::list).post(people::create))
         .route(
@@ -63,14 +74,17 @@ pub fn router(console: ConsoleState) -> Router {
             "/console/applications/{application}",
             get(application::show),
         )
-        .route("/console/edit", get(editor::show).post(editor::submit))
+        .route("/console/edit", get(form::show).post(form::submit))
         .route("/console/revisions", get(revisions::list))
         .route(
             "/console/revisions/{revision}",
             get(revisions::show).post(revisions::undo),
         )
         .route("/console/data", get(data::show))
-        .route("/console/theme", post(forms::choose_theme).layer(small()))
+        .route(
+            "/console/theme",
+            post(forms::choose_theme).layer(small_forms()),
+        )
         .route("/console/assets/{version}/{name}", get(assets::get))
         .route(
             "/console/{*elsewhere}",
@@ -81,6 +95,10 @@ pub fn router(console: ConsoleState) -> Router {
         .layer(from_fn_with_state(console.clone(), guard::guard))
         .layer(from_fn(carry_changes_out))
         .with_state(console)
+}
+
+fn small_forms() -> DefaultBodyLimit {
+    DefaultBodyLimit::max(MAX_SMALL_FORM)
 }
 
 /// Becomes a page behind the guard.

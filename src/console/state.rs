@@ -7,13 +7,14 @@ use parking_lot::Mutex;
 use tollgate_limiter::node::breaker::Breaker;
 use tollgate_limiter::store::fleet_share::FleetShare;
 
-use super::config_status::ConfigStatus;
 use super::live::LiveData;
 use super::live::history::STEP;
 use super::tokens::FormTokens;
+use crate::admin::config_status::ConfigStatus;
 use crate::admin::state::AdminState;
 use crate::clock::Instant;
 use crate::observe::recorder::MetricsHandle;
+use crate::team::Team;
 
 /// The console of a gateway.
 #[derive(Clone)]
@@ -22,13 +23,14 @@ pub struct ConsoleState(Arc<ConsoleParts>);
 /// All that the console is made of.
 pub struct ConsoleParts {
     pub admin: AdminState,
+    pub team: Team,
     /// Where the admin port is bound to.
     pub address: SocketAddr,
     pub config: Arc<ConfigStatus>,
     pub metrics: MetricsHandle,
     /// Requests in flight, and tunnels among them.
     pub in_flight: Arc<dyn Fn() -> (usize, usize) + Send + Sync>,
-    /// Of a gateway with a store.
+    /// `None`: the gateway has no store.
     pub fleet: Option<FleetParts>,
     pub started: Instant,
     pub tokens: FormTokens,

@@ -19,8 +19,8 @@ use self::port::{PolicyChangeArgs, PortArgs};
 use super::admin_client::{AdminCall, target};
 use super::output::CommandOutput;
 use super::text::policies::{show_changes, show_history, show_object_history, show_outcome};
-use crate::admin::views::policies::RevisionChangesView;
 use crate::config::{PolicySet, STDIN, read_stdin};
+use crate::team::views::policies::RevisionChangesView;
 
 /// Move policies between a file and the database of a running gateway, and go through their
 /// history.
@@ -313,7 +313,7 @@ fn diff(from: Option<u64>, to: Option<u64>, port: &PortArgs) -> anyhow::Result<C
         let call = PortArgs::call(Method::GET, newest);
         let mut last = 0;
         let asked = port.admin.port()?.call(&call, |body| {
-            let page: crate::admin::views::policies::RevisionsView = serde_json::from_slice(body)?;
+            let page: crate::team::views::policies::RevisionsView = serde_json::from_slice(body)?;
             last = page
                 .revisions
                 .first()

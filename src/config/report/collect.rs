@@ -82,6 +82,7 @@ impl Report {
     }
 
     /// Another file, which messages are to call `shown`.
+    #[cfg(feature = "team")]
     pub fn include_as(&mut self, file: Arc<str>, shown: Arc<str>) {
         self.shown.insert(file, shown.clone());
         self.include(shown);
@@ -89,6 +90,7 @@ impl Report {
 
     /// The count of mistakes and warnings that were found so far. A wrong value raises it, also where
     /// its mistake is known already.
+    #[cfg(feature = "team")]
     pub fn found(&self) -> usize {
         self.found
     }

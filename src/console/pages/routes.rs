@@ -69,7 +69,7 @@ pub struct RouteParts {
     pub charts: Charts,
 }
 
-/// A route, or that of the requests that no route takes.
+/// A route, or the requests that no route takes.
 enum Listed {
     Route(Arc<Route>),
     Unrouted,
@@ -105,15 +105,12 @@ pub async fn show(
     let shell = visitor
         .shell(&console, "Routes", &name)
         .live(&format!("view=route&name={}", encode(&name)));
-    let limits = route.limits.iter().map(|used| &used.limit.name);
-    let limits = limits
-        .map(|name| {
-            (
-                name.to_string(),
-                format!("/console/limits/{}", encode(name)),
-            )
-        })
-        .collect();
+    let mut limits = Vec::new();
+    for used in &route.limits {
+        let limit = &used.limit.name;
+        let path = format!("/console/limits/{}", encode(limit));
+        limits.push((limit.to_string(), path));
+    }
     page(&RoutePage {
         shell,
         name,
@@ -130,34 +127,27 @@ impl RouteTraffic {
         let gateway = console.admin.gateway.load_full();
         let (routes, paging) = query.select(PATH, listed(&gateway), Listed::name);
         let live = console.live.lock();
-        (
-            Self {
-                rows: routes
-                    .iter()
-                    .map(|route| RouteRow::of(route, &live))
-                    .collect(),
-            },
-            paging,
-        )
+        (Self::of(&routes, &live), paging)
+    }
+
+    fn of(routes: &[Listed], live: &LiveData) -> Self {
+        let mut rows = Vec::new();
+        for route in routes {
+            rows.push(RouteRow::of(route, live));
+        }
+        Self { rows }
     }
 
     /// The routes with most requests, and those that no route takes if there are any.
     pub fn busiest(gateway: &Gateway, live: &LiveData, most: usize) -> Self {
         let mut routes = listed(gateway);
-        let requests = |route: &Listed| {
-            live.routes
-                .get(route.name())
-                .map_or(0.0, |track| live.traffic_now(track).requests)
-        };
         // In thousandths, to be comparable. Stable: others stay in the file's order.
-        routes.sort_by_cached_key(|route| Reverse((requests(route) * 1e3) as u64));
-        Self {
-            rows: routes
-                .iter()
-                .take(most)
-                .map(|route| RouteRow::of(route, live))
-                .collect(),
-        }
+        routes.sort_by_cached_key(|route| match live.routes.get(route.name()) {
+            Some(track) => Reverse((1e3 * live.traffic_now(track).requests) as u64),
+            None => Reverse(0),
+        });
+        routes.truncate(most);
+        Self::of(&routes, live)
     }
 }
 
@@ -193,7 +183,7 @@ impl RouteRow {
 }
 
 impl RouteParts {
-    /// The route called so, and what changes on its page.
+    /// The route called `name`, and the parts of its page that change.
     pub fn of(console: &ConsoleState, name: &str) -> Option<(Arc<Route>, Self)> {
         let gateway = console.admin.gateway.load_full();
         let route = gateway
@@ -226,7 +216,7 @@ impl Listed {
     }
 }
 
-/// The routes in the file's order, and then what none of them takes.
+/// The routes in the file's order, and then the requests that none of them takes.
 fn listed(gateway: &Gateway) -> Vec<Listed> {
     let routes = gateway
         .routes

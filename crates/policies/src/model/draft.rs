@@ -56,7 +56,7 @@ pub struct Draft {
     pub reason: String,
 }
 
-/// Why a draft can become no revision, whatever the state is; and that it would change nothing.
+/// The reason why a draft can become no revision: a fault of its own, or that it changes nothing.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DraftProblem {
     #[error("the reason is empty: say why this is changed, for those who read the history")]
@@ -100,7 +100,7 @@ pub enum DraftProblem {
 }
 
 impl Draft {
-    /// Finds what is wrong with the draft itself.
+    /// Checks the draft without a state.
     pub fn check(&self) -> Result<(), DraftProblem> {
         check_note(&self.author, &self.reason)?;
         if self.edits.is_empty() {
@@ -115,20 +115,21 @@ fn check_edits(edits: &[ObjectEdit]) -> Result<(), DraftProblem> {
     if edits.len() > MOST_EDITS {
         return Err(DraftProblem::ManyEdits(edits.len()));
     }
-    let (mut seen, mut bytes, mut values) = (BTreeSet::new(), 0, 0);
+    let mut seen = BTreeSet::new();
+    let mut bytes = 0;
+    let mut values = 0;
     for edit in edits {
         if !seen.insert(&edit.id) {
             return Err(DraftProblem::Twice(edit.id.clone()));
         }
-        bytes += edit.id.size()
-            + edit
-                .body
-                .as_ref()
-                .map_or(Ok(0), |body| check_body(&edit.id, body))?;
+        bytes += edit.id.size();
+        if let Some(body) = &edit.body {
+            bytes += check_body(&edit.id, body)?;
+            values += values_of(body);
+        }
         if bytes > MOST_DRAFT_BYTES {
             return Err(DraftProblem::LargeDraft);
         }
-        values += edit.body.as_ref().map_or(0, values_of);
         if values > MOST_DRAFT_VALUES {
             return Err(DraftProblem::ManyValues);
         }
@@ -137,15 +138,25 @@ fn check_edits(edits: &[ObjectEdit]) -> Result<(), DraftProblem> {
 }
 
 fn check_note(author: &str, reason: &str) -> Result<(), DraftProblem> {
-    match (author.len(), reason.len()) {
-        (_, long) if long > MOST_REASON_BYTES => Err(DraftProblem::LongReason(long)),
-        (long, _) if long > MOST_AUTHOR_BYTES => Err(DraftProblem::LongAuthor(long)),
-        _ if author.trim().is_empty() => Err(DraftProblem::NoAuthor),
-        _ if reason.trim().is_empty() => Err(DraftProblem::NoReason),
-        _ if !is_plain_line(author) => Err(DraftProblem::HiddenCharacters("author's name")),
-        _ if !is_plain_text(reason) => Err(DraftProblem::HiddenCharacters("reason")),
-        _ => Ok(()),
+    if reason.len() > MOST_REASON_BYTES {
+        return Err(DraftProblem::LongReason(reason.len()));
     }
+    if author.len() > MOST_AUTHOR_BYTES {
+        return Err(DraftProblem::LongAuthor(author.len()));
+    }
+    if author.trim().is_empty() {
+        return Err(DraftProblem::NoAuthor);
+    }
+    if reason.trim().is_empty() {
+        return Err(DraftProblem::NoReason);
+    }
+    if !is_plain_line(author) {
+        return Err(DraftProblem::HiddenCharacters("author's name"));
+    }
+    if !is_plain_text(reason) {
+        return Err(DraftProblem::HiddenCharacters("reason"));
+    }
+    Ok(())
 }
 
 /// Whether a text or a key in `body` does not show all that it has: pages, logs and terminals
@@ -166,7 +177,7 @@ fn check_body(id: &ObjectId, body: &Json) -> Result<usize, DraftProblem> {
     if !body.is_object() {
         return Err(DraftProblem::NoObject(id.clone()));
     }
-    // Before it is written, which recurses as deep.
+    // The depth is checked first: writing the body recurses as deep.
     if is_deeper(body, MOST_DEPTH) {
         return Err(DraftProblem::DeepBody(id.clone()));
     }
@@ -181,7 +192,7 @@ fn check_body(id: &ObjectId, body: &Json) -> Result<usize, DraftProblem> {
     Ok(counted.0)
 }
 
-/// How many values `body` has, itself among them.
+/// The number of values in `body`, itself among them.
 fn values_of(body: &Json) -> usize {
     let below = match body {
         Json::Array(items) => items.iter().map(values_of).sum(),
@@ -192,11 +203,17 @@ fn values_of(body: &Json) -> usize {
 }
 
 fn is_deeper(json: &Json, depth: usize) -> bool {
-    let deeper = |inner: &Json| depth == 0 || is_deeper(inner, depth - 1);
+    let Some(below) = depth.checked_sub(1) else {
+        return match json {
+            Json::Array(items) => !items.is_empty(),
+            Json::Object(members) => !members.is_empty(),
+            Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => false,
+        };
+    };
     match json {
-        Json::Array(items) => items.iter().any(deeper),
-        Json::Object(members) => members.values().any(deeper),
-        _ => false,
+        Json::Array(items) => items.iter().any(|inner| is_deeper(inner, below)),
+        Json::Object(members) => members.values().any(|inner| is_deeper(inner, below)),
+        Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => false,
     }
 }
 
@@ -306,14 +323,14 @@ mod tests {
 
     #[test]
     fn a_reason_and_an_author_are_asked_for() {
-        let noted = |author: &str, reason: &str| {
+        fn noted(author: &str, reason: &str) -> Result<(), DraftProblem> {
             let note = Draft {
                 author: author.into(),
                 reason: reason.into(),
                 ..draft(&[json!({})])
             };
             note.check()
-        };
+        }
         assert_eq!(noted("ada", "more\n\tfor gold"), Ok(()));
         assert_eq!(noted("ada", " \n"), Err(DraftProblem::NoReason));
         assert_eq!(noted(" ", "why"), Err(DraftProblem::NoAuthor));
@@ -338,7 +355,14 @@ mod tests {
 
     #[test]
     fn bodies_are_json_objects_of_a_bounded_size() {
-        let sized = |bytes: usize| json!({ "k": "x".repeat(bytes - r#"{"k":""}"#.len()) });
+        fn sized(bytes: usize) -> Json {
+            json!({ "k": "x".repeat(bytes - r#"{"k":""}"#.len()) })
+        }
+
+        fn nested(depth: usize) -> Json {
+            (1..depth).fold(json!({}), |inner, _| json!({ "a": inner }))
+        }
+
         assert_eq!(draft(&[sized(MOST_BODY_BYTES)]).check(), Ok(()));
         assert_eq!(
             draft(&[json!({}), sized(MOST_BODY_BYTES + 1)]).check(),
@@ -350,7 +374,6 @@ mod tests {
                 Err(DraftProblem::NoObject(id("s0")))
             );
         }
-        let nested = |depth: usize| (1..depth).fold(json!({}), |inner, _| json!({ "a": inner }));
         assert_eq!(draft(&[nested(MOST_DEPTH)]).check(), Ok(()));
         assert_eq!(
             draft(&[nested(MOST_DEPTH + 2)]).check(),
@@ -366,7 +389,10 @@ mod tests {
     #[test]
     fn bodies_and_drafts_have_a_bounded_number_of_values() {
         // The object and the list are values themselves.
-        let body = |values: usize| json!({ "key": vec![1; values - 2] });
+        fn body(values: usize) -> Json {
+            json!({ "key": vec![1; values - 2] })
+        }
+
         assert_eq!(draft(&[body(MOST_BODY_VALUES)]).check(), Ok(()));
         let beyond = draft(&[json!({}), body(MOST_BODY_VALUES + 1)]);
         assert_eq!(beyond.check(), Err(DraftProblem::ManyBodyValues(id("s1"))));

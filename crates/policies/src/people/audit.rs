@@ -1,5 +1,5 @@
 //! The audit log: it is only appended to, and each entry carries the hash of the one before. The
-//! database refuses to change it; whoever gets around that is found by `verify_audit`.
+//! database refuses to change it; a change that gets around that is found by `verify_audit`.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -11,14 +11,15 @@ use crate::database::{DatabaseError, Page};
 use crate::model::is_hidden;
 use crate::time::UnixTime;
 
-/// Of each text. What is longer is cut.
+/// Bytes of each text: a longer one is cut.
 const MOST_BYTES: usize = 4096;
 /// The hash that stands before the first entry.
 const NOTHING: &str = "0";
 /// Entries that are verified at a time.
 const PART: i64 = 1000;
 
-/// A record of who did what. Texts are cut to 4 KiB, and what shows nothing in them is replaced.
+/// A record of an action and its account. Texts are cut to 4 KiB, and their hidden characters are
+/// replaced.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct AuditRecord {
     /// Empty for somebody unknown.
@@ -26,7 +27,7 @@ pub struct AuditRecord {
     /// Such as `log_in` or `commit`.
     pub action: String,
     pub object: String,
-    /// Where the request came from.
+    /// The address that the request came from.
     pub address: String,
     pub outcome: AuditOutcome,
     pub detail: String,
@@ -58,14 +59,14 @@ pub struct AuditEntry {
 /// The result of verifying the log.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub enum AuditVerdict {
-    /// The hash of the last entry. Whoever keeps it elsewhere can tell later that nothing was cut
+    /// The hash of the last entry. A reader who keeps it elsewhere can tell later that nothing was cut
     /// off at the end.
     Intact { entries: u64, hash: String },
     /// The first entry that is not as it was written.
     Damaged { number: u64, what: String },
 }
 
-/// A row that the log has not come to: somebody else has written it.
+/// The condition of a row beyond the end of the log, which somebody else has written.
 const STRANGE: &str =
     "number < 1 OR number > (SELECT number FROM tollgate_heads WHERE name = 'audit')";
 
@@ -78,14 +79,12 @@ impl People {
         begin(&mut lease, "audit").await?;
         let now = lease.dialect().now();
         let sql = format!("SELECT number, mark, {now} FROM tollgate_heads WHERE name = 'audit'");
-        let read = |row: &SqlRow<'_>| {
-            Ok((
-                row.number(0)?,
-                row.text(1)?.to_owned(),
-                UnixTime::from_millis(row.int(2)?),
-            ))
-        };
-        let found = lease.row(&sql, &[], read).await?;
+        let found = lease
+            .row(&sql, &[], |row| {
+                let mark = row.text(1)?.to_owned();
+                Ok((row.number(0)?, mark, UnixTime::from_millis(row.int(2)?)))
+            })
+            .await?;
         let (number, previous, at) =
             found.ok_or_else(|| lease.broken("the audit log has no head"))?;
         let mut entry = AuditEntry {
@@ -102,7 +101,7 @@ impl People {
         Ok(entry)
     }
 
-    /// Newest first.
+    /// A page of the log, newest first.
     pub async fn audit(&self, page: Page) -> Result<Vec<AuditEntry>, DatabaseError> {
         let (before, limit) = page.bounds();
         let sql = format!(
@@ -119,20 +118,22 @@ impl People {
     /// Reads all of the log, and finds the first entry that was changed, removed, added or moved.
     pub async fn verify_audit(&self) -> Result<AuditVerdict, DatabaseError> {
         let mut lease = self.pool.take().await?;
-        let read = |row: &SqlRow<'_>| Ok((row.number(0)?, row.text(1)?.to_owned()));
+        let sql = "SELECT number, mark FROM tollgate_heads WHERE name = 'audit'";
         let head = lease
-            .row(
-                "SELECT number, mark FROM tollgate_heads WHERE name = 'audit'",
-                &[],
-                read,
-            )
+            .row(sql, &[], |row| {
+                Ok((row.number(0)?, row.text(1)?.to_owned()))
+            })
             .await?;
         let (entries, hash) = head.ok_or_else(|| lease.broken("the audit log has no head"))?;
-        let (mut seen, mut previous) = (0, NOTHING.to_owned());
+        let mut seen = 0;
+        let mut previous = NOTHING.to_owned();
         while seen < entries {
             let part = part(&mut lease, seen).await?;
             let last = seen;
-            for entry in part.iter().take_while(|entry| entry.number <= entries) {
+            for entry in &part {
+                if entry.number > entries {
+                    break;
+                }
                 if let Some(what) = entry.fault(seen + 1, &previous) {
                     lease.give_back();
                     return Ok(AuditVerdict::Damaged {
@@ -151,22 +152,23 @@ impl People {
             format!("SELECT number FROM tollgate_audit WHERE {STRANGE} ORDER BY number LIMIT 1");
         let strange = lease.row(&sql, &[], |row| row.int(0)).await?;
         lease.give_back();
-        Ok(match seen {
-            _ if strange.is_some() => AuditVerdict::Damaged {
-                number: strange
-                    .and_then(|number| u64::try_from(number).ok())
-                    .unwrap_or_default(),
-                what: "the log has not come to it: it was added by other means".into(),
-            },
-            _ if seen < entries => AuditVerdict::Damaged {
-                number: seen + 1,
-                what: "it is missing".into(),
-            },
-            _ if previous != hash => AuditVerdict::Damaged {
-                number: seen,
-                what: "the log has noted another hash for it".into(),
-            },
-            _ => AuditVerdict::Intact { entries, hash },
+        let number;
+        let what;
+        if let Some(strange) = strange {
+            number = u64::try_from(strange).unwrap_or_default();
+            what = "the log has not come to it: it was added by other means";
+        } else if seen < entries {
+            number = seen + 1;
+            what = "it is missing";
+        } else if previous != hash {
+            number = seen;
+            what = "the log has noted another hash for it";
+        } else {
+            return Ok(AuditVerdict::Intact { entries, hash });
+        }
+        Ok(AuditVerdict::Damaged {
+            number,
+            what: what.to_owned(),
         })
     }
 }
@@ -179,27 +181,25 @@ async fn append(connection: &mut Connection, entry: &AuditEntry) -> Result<(), D
         previous,
         hash,
     } = entry;
-    let number = i64::try_from(*number).unwrap_or(i64::MAX);
-    let texts = [
-        &record.account,
-        &record.action,
-        &record.object,
-        &record.address,
-    ]
-    .map(|text| SqlValue::Text(text));
-    let mut values = vec![SqlValue::Int(number), SqlValue::Int(at.millis())];
-    values.extend(texts);
-    let rest = [record.outcome.word(), &record.detail, previous, hash];
-    values.extend(rest.map(SqlValue::Text));
+    let values = [
+        SqlValue::Int(i64::try_from(*number).unwrap_or(i64::MAX)),
+        SqlValue::Int(at.millis()),
+        SqlValue::Text(&record.account),
+        SqlValue::Text(&record.action),
+        SqlValue::Text(&record.object),
+        SqlValue::Text(&record.address),
+        SqlValue::Text(record.outcome.word()),
+        SqlValue::Text(&record.detail),
+        SqlValue::Text(previous),
+        SqlValue::Text(hash),
+    ];
     let sql = format!(
         "INSERT INTO tollgate_audit ({AUDIT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
     );
     connection.execute(&sql, &values).await?;
     let swap = "UPDATE tollgate_heads SET mark = ? WHERE name = 'audit'";
-    connection
-        .execute(swap, &[SqlValue::Text(hash)])
-        .await
-        .map(|_| ())
+    connection.execute(swap, &[SqlValue::Text(hash)]).await?;
+    Ok(())
 }
 
 async fn part(connection: &mut Connection, after: u64) -> Result<Vec<AuditEntry>, DatabaseError> {
@@ -213,33 +213,35 @@ async fn part(connection: &mut Connection, after: u64) -> Result<Vec<AuditEntry>
 }
 
 fn read_entry(row: &SqlRow<'_>) -> Result<AuditEntry, BadData> {
-    let text = |column| row.text(column).map(ToOwned::to_owned);
     let record = AuditRecord {
-        account: text(2)?,
-        action: text(3)?,
-        object: text(4)?,
-        address: text(5)?,
+        account: row.text(2)?.to_owned(),
+        action: row.text(3)?.to_owned(),
+        object: row.text(4)?.to_owned(),
+        address: row.text(5)?.to_owned(),
         outcome: AuditOutcome::read(row.text(6)?)?,
-        detail: text(7)?,
+        detail: row.text(7)?.to_owned(),
     };
     let at = UnixTime::from_millis(row.int(1)?);
     Ok(AuditEntry {
         number: row.number(0)?,
         at,
         record,
-        previous: text(8)?,
-        hash: text(9)?,
+        previous: row.text(8)?.to_owned(),
+        hash: row.text(9)?.to_owned(),
     })
 }
 
 impl AuditEntry {
-    /// The fault of an entry that is to be the one of this number, after the one of that hash.
+    /// The fault of an entry at the place of a `number`, after the entry with the hash `previous`.
     fn fault(&self, number: u64, previous: &str) -> Option<String> {
-        match self {
-            _ if self.number != number => Some("it is missing".into()),
-            _ if self.previous != previous => Some("it does not follow the entry before".into()),
-            _ if self.hash != self.computed() => Some("it is not what was written".into()),
-            _ => None,
+        if self.number != number {
+            Some("it is missing".to_owned())
+        } else if self.previous != previous {
+            Some("it does not follow the entry before".to_owned())
+        } else if self.hash != self.computed() {
+            Some("it is not what was written".to_owned())
+        } else {
+            None
         }
     }
 
@@ -289,11 +291,18 @@ impl AuditRecord {
 
 /// A text that any database stores as it is, and any page shows as it is.
 fn cleaned(text: &str) -> String {
-    let fits = text
-        .char_indices()
-        .take_while(|(at, c)| at + c.len_utf8() <= MOST_BYTES);
-    fits.map(|(_, c)| if is_hidden(c) { '\u{fffd}' } else { c })
-        .collect()
+    let mut cleaned = String::new();
+    for (at, character) in text.char_indices() {
+        if at + character.len_utf8() > MOST_BYTES {
+            break;
+        }
+        cleaned.push(if is_hidden(character) {
+            char::REPLACEMENT_CHARACTER
+        } else {
+            character
+        });
+    }
+    cleaned
 }
 
 impl AuditOutcome {
@@ -306,9 +315,11 @@ impl AuditOutcome {
     }
 
     fn read(text: &str) -> Result<Self, BadData> {
-        let found = [Self::Done, Self::Refused, Self::Failed]
-            .into_iter()
-            .find(|outcome| outcome.word() == text);
-        found.ok_or_else(|| BadData(format!("{text:?} is no outcome")))
+        match text {
+            "done" => Ok(Self::Done),
+            "refused" => Ok(Self::Refused),
+            "failed" => Ok(Self::Failed),
+            _ => Err(BadData(format!("{text:?} is no outcome"))),
+        }
     }
 }

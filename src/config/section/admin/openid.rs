@@ -3,7 +3,6 @@
 
 use http::Uri;
 use serde_json::{Value as Json, json};
-use tollgate_policies::people::{ApplicationRole, FleetRole, Rights};
 
 use crate::config::report::{Report, ValueProblem, quote};
 use crate::config::scalar::path::FilePath;
@@ -14,7 +13,7 @@ use crate::config::yaml::collection::{Mapping, NonEmptyList, OneOrMore};
 use crate::config::yaml::decode::{Located, Scalar};
 use crate::config::yaml::record::record;
 use crate::config::yaml::schema::or_variable;
-use crate::identity::openid::spec::{ClientSecret, OpenIdSpec, is_this_machine};
+use crate::identity::openid::spec::{ClientSecret, GroupRole, OpenIdSpec, is_this_machine};
 use crate::transport::tls::client::{ClientTls, ClientTlsSpec};
 
 record! {
@@ -51,13 +50,6 @@ pub struct IssuerUrl {
     pub is_secure: bool,
     /// Whether it is on this machine.
     pub is_here: bool,
-}
-
-/// A role that a group has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum GroupRole {
-    Fleet(FleetRole),
-    Application(String, ApplicationRole),
 }
 
 impl Scalar for IssuerUrl {
@@ -98,21 +90,18 @@ impl Scalar for GroupRole {
     fn read(text: &str) -> Result<Self, ValueProblem> {
         let role = match text.split_once('=') {
             None => match text {
-                "admin" => Some(Self::Fleet(FleetRole::Admin)),
-                "operator" => Some(Self::Fleet(FleetRole::Operator)),
-                "viewer" => Some(Self::Fleet(FleetRole::Viewer)),
+                "admin" => Some(Self::Admin),
+                "operator" => Some(Self::Operator),
+                "viewer" => Some(Self::Viewer),
                 _ => None,
             },
             Some(("", _)) => None,
-            Some((application, role)) => {
-                let role = match role {
-                    "viewer" => Some(ApplicationRole::Viewer),
-                    "editor" => Some(ApplicationRole::Editor),
-                    "owner" => Some(ApplicationRole::Owner),
-                    _ => None,
-                };
-                role.map(|role| Self::Application(application.to_owned(), role))
-            }
+            Some((application, role)) => match role {
+                "viewer" => Some(Self::ViewerOf(application.to_owned())),
+                "editor" => Some(Self::EditorOf(application.to_owned())),
+                "owner" => Some(Self::OwnerOf(application.to_owned())),
+                _ => None,
+            },
         };
         role.ok_or_else(|| {
             ValueProblem::new(format!("{} is not a role", quote(text))).hint("write admin, operator, viewer, or APPLICATION=viewer, editor or owner, such as shop=editor")
@@ -146,12 +135,11 @@ pub fn sign_in(raw: &RawOpenId, report: &mut Report) -> Option<SignInSpec> {
         scopes.insert(0, OPENID.to_owned());
     }
     let roles = raw.roles.build(|groups| {
-        let mut rights_of_groups = Vec::new();
+        let mut roles = Vec::new();
         for entry in &groups.0 {
-            let roles = entry.value.as_ref()?;
-            rights_of_groups.push((entry.text.clone(), rights(&roles.0)));
+            roles.push((entry.text.clone(), listed(&entry.value.as_ref()?.0)));
         }
-        Some(rights_of_groups)
+        Some(roles)
     });
     let roles = roles?;
     let creates_accounts = raw.create_accounts.value()?;
@@ -180,21 +168,8 @@ pub fn sign_in(raw: &RawOpenId, report: &mut Report) -> Option<SignInSpec> {
     })
 }
 
-fn rights(roles: &[Located<GroupRole>]) -> Rights {
-    let mut rights = Rights::default();
-    for at in roles {
-        match &at.value {
-            GroupRole::Fleet(role) => rights.fleet = rights.fleet.max(Some(*role)),
-            GroupRole::Application(application, role) => {
-                let known = rights
-                    .applications
-                    .entry(application.clone())
-                    .or_insert(*role);
-                *known = (*known).max(*role);
-            }
-        }
-    }
-    rights
+fn listed(roles: &[Located<GroupRole>]) -> Vec<GroupRole> {
+    roles.iter().map(|role| role.value.clone()).collect()
 }
 
 fn tls(raw: &RawOpenId, report: &mut Report) -> Option<Option<ClientTls>> {

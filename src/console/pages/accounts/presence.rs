@@ -1,21 +1,21 @@
 //! Proof that an account's owner is in front of the console, for forms whose effect outlives the
 //! session.
 //!
-//! Guarantees that whoever comes by an open browser, or by the cookie of one, makes no lasting way
-//! into the admin port: no token, no account, no password and no role. API keys of an application
-//! lead to its routes, and are made without.
+//! Guarantees that an open browser, or a stolen cookie, makes no lasting way into the admin port: no
+//! token, no account, no password and no role. API keys of an application lead to its routes, and
+//! are made without.
 
 use std::net::SocketAddr;
 
 use tollgate_policies::people::UserAccount;
 
-use crate::admin::accounts::AccountService;
-use crate::admin::caller::Caller;
 use crate::admin::problem_details::ProblemDetails;
 use crate::console::forms::ConsoleForm;
 use crate::console::pages::encode;
 use crate::console::shell::Visitor;
 use crate::console::state::ConsoleState;
+use crate::team::accounts::AccountService;
+use crate::team::caller::Caller;
 
 /// The account of the caller, who has just proven to be its owner: by the field `current` of the
 /// form, or without a password by having been asked by the provider within ten minutes.
@@ -28,24 +28,21 @@ pub async fn check_presence(
     form: &ConsoleForm,
     peer: SocketAddr,
 ) -> Result<UserAccount, ProblemDetails> {
-    let found = accounts
-        .people
-        .session(caller.session())
-        .await
-        .map_err(|error| ProblemDetails::database(&error))?;
-    let (account, _) = found.ok_or_else(|| ProblemDetails::bad_request("the session has ended"))?;
+    let found = accounts.people.session(caller.session()).await?;
+    let Some((account, _)) = found else {
+        return Err(ProblemDetails::bad_request("the session has ended"));
+    };
     if account.has_password {
         return check_current_password(accounts, caller, form, peer).await;
     }
-    // Not when the session began: the provider may have asked nothing then, for whoever came by an
-    // open browser.
-    match accounts.was_asked_lately(caller.session()) {
-        true => Ok(account),
-        false => Err(ProblemDetails::bad_request(
-            "the provider has not asked you lately who you are",
-        )
-        .hint("choose \"Prove that it is you\" on this page, and do this within ten minutes")),
+    // The beginning of the session is no proof: the provider may have asked nothing then, in a
+    // browser that somebody left open.
+    if accounts.was_asked_lately(caller.session()) {
+        return Ok(account);
     }
+    let problem = "the provider has not asked you lately who you are";
+    Err(ProblemDetails::bad_request(problem)
+        .hint("choose \"Prove that it is you\" on this page, and do this within ten minutes"))
 }
 
 /// The account of the caller, whose password the field `current` of the form has.
@@ -82,12 +79,9 @@ impl PresencePart {
     /// # Errors
     /// When the database is away.
     pub async fn of(console: &ConsoleState, visitor: &Visitor) -> Result<Self, ProblemDetails> {
-        let (accounts, caller) = (console.accounts()?, visitor.caller()?);
-        let account = accounts
-            .people
-            .account(&caller.name)
-            .await
-            .map_err(|error| ProblemDetails::database(&error))?;
+        let accounts = console.accounts()?;
+        let caller = visitor.caller()?;
+        let account = accounts.people.account(&caller.name).await?;
         let asks_password = account.is_some_and(|account| account.has_password);
         let may_prove = !asks_password
             && accounts.provider().is_ok()

@@ -13,13 +13,13 @@ use axum::response::{IntoResponse, Redirect, Response};
 use serde::Deserialize;
 use tollgate_policies::people::AuditOutcome;
 
-use crate::admin::accounts::AccountService;
-use crate::admin::caller::{CallerProof, unknown_caller};
 use crate::admin::problem_details::ProblemDetails;
 use crate::console::forms::{ConsoleForm, page_of_console};
 use crate::console::pages::encode;
 use crate::console::shell::{Shell, Visitor, page, page_with};
 use crate::console::state::ConsoleState;
+use crate::team::accounts::AccountService;
+use crate::team::caller::CallerProof;
 
 #[derive(Template)]
 #[template(path = "sign_in.html")]
@@ -65,10 +65,12 @@ pub async fn show(
         Ok(accounts) => accounts,
         Err(problem) => return console.refuse(&visitor, &problem),
     };
+    if visitor.caller.is_some() {
+        return Redirect::to(&next).into_response();
+    }
     match accounts.has_accounts().await {
-        _ if visitor.caller.is_some() => Redirect::to(&next).into_response(),
         Ok(true) => page(&SignInPage::new(&console, &visitor, next)),
-        Ok(false) | Err(_) => console.refuse(&visitor, &unknown_caller(Some(accounts)).await),
+        Ok(false) | Err(_) => console.refuse(&visitor, &accounts.unknown_caller().await),
     }
 }
 
@@ -122,14 +124,11 @@ async fn sign_in(
         .await
 }
 
-/// Ends the visitor's session in the database. The cookie that takes theirs away.
+/// Ends the visitor's session in the database. The cookie that takes the cookie of it away.
 async fn end(console: &ConsoleState, visitor: &Visitor) -> Result<HeaderValue, ProblemDetails> {
-    let (accounts, caller) = (console.accounts()?, visitor.caller()?);
-    accounts
-        .people
-        .end_session(caller.session())
-        .await
-        .map_err(|error| ProblemDetails::database(&error))?;
+    let accounts = console.accounts()?;
+    let caller = visitor.caller()?;
+    accounts.people.end_session(caller.session()).await?;
     if accounts.records_session(&caller.name) {
         caller
             .record(
@@ -148,17 +147,16 @@ async fn end(console: &ConsoleState, visitor: &Visitor) -> Result<HeaderValue, P
 
 impl SignInPage {
     fn new(console: &ConsoleState, visitor: &Visitor, next: String) -> Self {
-        let by_provider = console
-            .accounts()
-            .is_ok_and(|accounts| accounts.provider().is_ok());
-        let (shell, next_encoded) = (visitor.shell(console, "", "Sign in"), encode(&next));
         Self {
-            shell,
+            shell: visitor.shell(console, "", "Sign in"),
             problem: None,
             name: String::new(),
+            next_encoded: encode(&next),
             next,
-            next_encoded,
-            by_provider,
+            by_provider: match console.accounts() {
+                Ok(accounts) => accounts.provider().is_ok(),
+                Err(_) => false,
+            },
         }
     }
 }
@@ -167,7 +165,7 @@ impl ConsoleState {
     /// # Errors
     /// When there are none.
     pub fn accounts(&self) -> Result<&AccountService, ProblemDetails> {
-        self.admin.accounts.as_deref().ok_or_else(|| {
+        self.team.accounts.as_deref().ok_or_else(|| {
             ProblemDetails::not_found("page for accounts")
                 .hint("accounts come with a database: policies.database in the file")
         })

@@ -1,4 +1,4 @@
-//! Failures, told apart by what helps against them.
+//! Failures, by their remedies.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ enum FailureKind {
 }
 
 /// The error to tell of a failure of the database at `place`.
-pub fn told(failure: SqlFailure, place: &Arc<str>) -> DatabaseError {
+pub fn reported(failure: SqlFailure, place: &Arc<str>) -> DatabaseError {
     let place = Arc::clone(place);
     let (kind, cause) = match failure {
         SqlFailure::Late(limit) => (FailureKind::Away, format!("no answer within {limit:?}")),
@@ -76,11 +76,8 @@ fn kind_of(error: &dyn DriverError) -> FailureKind {
     if let Some(error) = error.try_downcast_ref::<MySqlDatabaseError>() {
         return mysql(error.number());
     }
-    let code = error
-        .code()
-        .and_then(|code| code.parse().ok())
-        .unwrap_or_default();
-    sqlite(code, error.message())
+    let code = error.code().unwrap_or_default();
+    sqlite(code.parse().unwrap_or_default(), error.message())
 }
 
 /// By SQLSTATE: <https://www.postgresql.org/docs/current/errcodes-appendix.html>.
@@ -90,14 +87,11 @@ fn postgres(code: &str) -> FailureKind {
         "42501" | "25006" => FailureKind::ReadOnly,
         "42P01" => FailureKind::NoTable,
         "3D000" => FailureKind::Away,
-        // Connections, authorization, resources, and an operator who ends it.
-        _ if ["08", "28", "53", "57", "58"]
-            .iter()
-            .any(|class| code.starts_with(class)) =>
-        {
-            FailureKind::Away
-        }
-        _ => FailureKind::Broken,
+        _ => match code.get(..2) {
+            // Connections, authorization, resources, and an operator who ends it.
+            Some("08" | "28" | "53" | "57" | "58") => FailureKind::Away,
+            Some(_) | None => FailureKind::Broken,
+        },
     }
 }
 
@@ -159,7 +153,6 @@ mod tests {
         ] {
             assert_eq!(mysql(number), kind, "{number}");
         }
-        let sqlite = |code| sqlite(code, "no such table: a");
         for (code, kind) in [
             (1, FailureKind::NoTable),
             (261, FailureKind::Busy),
@@ -167,7 +160,7 @@ mod tests {
             (14, FailureKind::Away),
             (11, FailureKind::Broken),
         ] {
-            assert_eq!(sqlite(code), kind, "{code}");
+            assert_eq!(sqlite(code, "no such table: a"), kind, "{code}");
         }
     }
 }

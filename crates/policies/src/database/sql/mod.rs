@@ -1,5 +1,5 @@
-//! A common way to talk to three databases: statements with `?`, integers and texts, a time limit
-//! for each, and failures told apart by what helps against them.
+//! A client of three databases: statements with `?`, integers and texts, a time limit for each
+//! statement, and failures by their remedies.
 
 mod address;
 mod connection;
