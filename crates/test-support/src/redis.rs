@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tollgate::clock;
+use tollgate_limiter::clock;
 use tollgate_limiter::store::redis::spec::{AUTONOMY, RedisSpec};
 use tollgate_limiter::store::redis::tls::TlsSpec;
 

@@ -24,8 +24,7 @@ use tollgate::upstream::health::Percentage;
 use tollgate::upstream::{Balance, Destination, Http2Policy, Upstream, UpstreamSpec};
 use tollgate_limiter::limit::client_address::TrustedProxies;
 use tollgate_limiter::request::permit::Unanswered;
-
-use crate::topology::CapturedLog;
+use tollgate_test_support::topology::CapturedLog;
 
 /// The server in front of the upstream. Stopped when dropped.
 pub struct ProxyServer {
