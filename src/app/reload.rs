@@ -19,6 +19,7 @@ use super::files::endpoints::EndpointFiles;
 use super::files::maintenance::MaintenanceFiles;
 use super::files::tls::TlsFiles;
 use super::files::tls_watch::TlsFileWatches;
+use super::kept_routes::RunningGateway;
 use super::policies::handle::Policies;
 use super::policies::local::{CandidateKnowledge, NodePolicies};
 use super::restart::systemd::{self, ServiceState};
@@ -279,7 +280,10 @@ impl Reloader {
         let gateway = assemble::gateway(
             &loaded.config,
             access_log.as_ref(),
-            Some((&before, &self.config)),
+            Some(RunningGateway {
+                gateway: &before,
+                config: &self.config,
+            }),
         )?;
         let (credentials, endpoints) = (
             CredentialFiles::of(&gateway),
