@@ -28,12 +28,12 @@ pub struct CredentialFiles {
 struct WatchedFile {
     file: Arc<CredentialFile>,
     watch: FileWatch,
-    /// It is being read. Meanwhile it is not looked at, so that no older version comes after a
-    /// newer one.
+    /// A reading is under way. Meanwhile the file is not looked at, so that no older version comes
+    /// after a newer one.
     is_read: bool,
 }
 
-/// A file of credentials, and the authenticators that go by it. It is read once for all of them.
+/// A file of credentials, read once for all authenticators that go by it.
 struct CredentialFile {
     path: PathBuf,
     authenticators: Vec<Arc<Authenticator>>,
@@ -62,9 +62,9 @@ impl CredentialFiles {
                 by_path.entry(path).or_default().push(authenticator.clone());
             }
         }
-        let files = by_path
-            .into_iter()
-            .map(|(path, authenticators)| WatchedFile {
+        let mut files = Vec::new();
+        for (path, authenticators) in by_path {
+            files.push(WatchedFile {
                 watch: FileWatch::new(path.clone()),
                 file: Arc::new(CredentialFile {
                     path: path.clone(),
@@ -72,8 +72,9 @@ impl CredentialFiles {
                 }),
                 is_read: false,
             });
+        }
         Self {
-            files: files.collect(),
+            files,
             readings: JoinSet::new(),
         }
     }
@@ -83,11 +84,10 @@ impl CredentialFiles {
     /// # Errors
     /// The mistakes in the first file that cannot be used.
     pub fn read(self) -> Result<PreparedCredentials, Mistakes> {
-        let materials = self
-            .files
-            .iter()
-            .map(|watched| watched.file.read())
-            .collect::<Result<_, _>>()?;
+        let mut materials = Vec::with_capacity(self.files.len());
+        for watched in &self.files {
+            materials.push(watched.file.read()?);
+        }
         Ok(PreparedCredentials {
             files: self,
             materials,
@@ -127,24 +127,22 @@ impl CredentialFiles {
         match self.readings.join_next().await {
             None => pending().await,
             Some(Ok(ReadFile { file, result })) => {
-                let read = self
-                    .files
-                    .iter_mut()
-                    .filter(|watched| Arc::ptr_eq(&watched.file, &file));
                 let may_pass = result.as_ref().is_err_and(Mistakes::may_pass);
-                read.for_each(|watched| {
-                    watched.is_read = false;
-                    if may_pass {
-                        watched.watch.find_again();
+                for watched in &mut self.files {
+                    if Arc::ptr_eq(&watched.file, &file) {
+                        watched.is_read = false;
+                        if may_pass {
+                            watched.watch.find_again();
+                        }
                     }
-                });
+                }
                 file.take_over(result);
             }
             Some(Err(error)) => {
                 tracing::error!(%error, "the reading of a file of credentials failed: nothing has changed");
-                self.files
-                    .iter_mut()
-                    .for_each(|watched| watched.is_read = false);
+                for watched in &mut self.files {
+                    watched.is_read = false;
+                }
             }
         }
     }
@@ -152,14 +150,8 @@ impl CredentialFiles {
 
 impl CredentialFile {
     fn read(&self) -> Result<Vec<Material>, Mistakes> {
-        read(
-            &self.path,
-            &self
-                .authenticators
-                .iter()
-                .map(|one| &*one.spec)
-                .collect::<Vec<_>>(),
-        )
+        let specs: Vec<_> = self.authenticators.iter().map(|one| &*one.spec).collect();
+        read(&self.path, &specs)
     }
 
     fn take_over(&self, result: Result<Vec<Material>, Mistakes>) {
@@ -167,7 +159,8 @@ impl CredentialFile {
         match result {
             Ok(materials) => {
                 for (authenticator, material) in self.authenticators.iter().zip(materials) {
-                    let (name, entries) = (&authenticator.spec.name, material.len());
+                    let name = &authenticator.spec.name;
+                    let entries = material.len();
                     tracing::info!(%file, authenticator = %name, entries, "credentials reloaded");
                     authenticator.install(material);
                 }
@@ -201,44 +194,47 @@ impl PreparedCredentials {
 /// # Errors
 /// The mistakes in the first that cannot be used.
 pub fn check(config: &Config) -> Result<(), Mistakes> {
-    config
-        .authenticators
-        .iter()
-        .try_for_each(|spec| match spec.file() {
-            Some(file) => read(file, &[spec]).map(drop),
-            None => Ok(()),
-        })
+    for spec in &config.authenticators {
+        if let Some(file) = spec.file() {
+            read(file, &[spec])?;
+        }
+    }
+    Ok(())
 }
 
 /// The material of each of the authenticators whose file this is.
 fn read(file: &Path, specs: &[&AuthenticatorSpec]) -> Result<Vec<Material>, Mistakes> {
-    let has_keys = |spec: &&&AuthenticatorSpec| {
-        !matches!(
-            spec.method,
-            AuthenticationMethod::Basic(_) | AuthenticationMethod::Jwt(_)
-        )
-    };
-    let names: Vec<&str> = specs
-        .iter()
-        .filter(has_keys)
-        .map(|spec| &*spec.name)
-        .collect();
+    let with_keys = specs.iter().filter(|spec| has_keys(spec));
+    let names: Vec<&str> = with_keys.map(|spec| &*spec.name).collect();
     let tables = if names.is_empty() {
         Vec::new()
     } else {
         config::load_api_keys(file, &names)?
     };
     let mut tables = tables.into_iter();
-    let material = |spec: &&AuthenticatorSpec| match &spec.method {
-        AuthenticationMethod::Basic(_) => config::load_users(file, &spec.name)
-            .map(Arc::new)
-            .map(Material::Users),
-        AuthenticationMethod::Jwt(_) => config::load_key_set(file).map(Material::KeySet),
+    let mut materials = Vec::with_capacity(specs.len());
+    for spec in specs {
+        materials.push(match &spec.method {
+            AuthenticationMethod::Basic(_) => {
+                Material::Users(Arc::new(config::load_users(file, &spec.name)?))
+            }
+            AuthenticationMethod::Jwt(_) => Material::KeySet(config::load_key_set(file)?),
+            AuthenticationMethod::ApiKey(_)
+            | AuthenticationMethod::Forward(_)
+            | AuthenticationMethod::ClientCertificate(_) => {
+                Material::ApiKeys(tables.next().unwrap_or_default())
+            }
+        });
+    }
+    Ok(materials)
+}
+
+/// Whether the file of an authenticator lists API keys.
+fn has_keys(spec: &AuthenticatorSpec) -> bool {
+    match spec.method {
+        AuthenticationMethod::Basic(_) | AuthenticationMethod::Jwt(_) => false,
         AuthenticationMethod::ApiKey(_)
         | AuthenticationMethod::Forward(_)
-        | AuthenticationMethod::ClientCertificate(_) => {
-            Ok(Material::ApiKeys(tables.next().unwrap_or_default()))
-        }
-    };
-    specs.iter().map(material).collect()
+        | AuthenticationMethod::ClientCertificate(_) => true,
+    }
 }
