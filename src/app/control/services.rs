@@ -15,7 +15,7 @@ use crate::admin::accounts::cookie::SessionCookies;
 use crate::admin::accounts::provider::ProviderSignIn;
 use crate::admin::browser_guard::OwnOrigins;
 use crate::admin::bucket_service::{BucketService, FleetBuckets};
-use crate::admin::fleet_nodes::{FleetNodes, OwnReport};
+use crate::admin::fleet_nodes::{FleetConnection, FleetNodes, OwnReport};
 use crate::admin::pages::health::{MAX_RENDERINGS, MAX_RENDERINGS_PER_CLIENT};
 use crate::admin::policy_service::PolicyService;
 use crate::admin::server::answers::AnswerBound;
@@ -130,9 +130,14 @@ fn fleet_nodes(
     inspector: Option<&RedisInspector>,
     heartbeat: Option<&Heartbeat>,
 ) -> FleetNodes {
-    let store = inspector.map(|inspector| Arc::new(inspector.clone()) as Arc<dyn Inspect>);
-    let id = heartbeat.map(|heartbeat| heartbeat.id().into());
-    FleetNodes::new(report, store.zip(id))
+    let mut fleet = None;
+    if let (Some(inspector), Some(heartbeat)) = (inspector, heartbeat) {
+        fleet = Some(FleetConnection {
+            inspector: Arc::new(inspector.clone()),
+            own_id: heartbeat.id().into(),
+        });
+    }
+    FleetNodes::new(report, fleet)
 }
 
 /// The buckets as operators see and change them. A change reaches the local buckets and everything
