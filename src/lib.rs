@@ -7,6 +7,7 @@ pub mod body;
 mod body_memory;
 pub mod cli;
 pub mod config;
+#[cfg(feature = "console")]
 pub mod console;
 pub mod error;
 #[cfg(any(test, fuzzing))]
@@ -17,11 +18,14 @@ mod header_map_pool;
 mod http;
 pub mod identity;
 pub mod observe;
+mod plain_text;
 pub mod proxy;
 mod regular_file;
 pub mod route;
 pub mod server;
 mod spelling;
+#[cfg(feature = "team")]
+pub mod team;
 pub mod transport;
 pub mod upstream;
 

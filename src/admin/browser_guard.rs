@@ -13,13 +13,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, COOKIE, HOST, ORIGIN};
 use axum::http::uri::Authority;
 use axum::http::{Extensions, HeaderMap, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::accounts::cookie::{SESSION_COOKIES, cookie};
 use super::problem_details::ProblemDetails;
 use crate::config::PublicUrl;
 
@@ -33,6 +32,9 @@ pub const OPEN: [&str; 3] = ["/livez", "/readyz", "/metrics"];
 pub const OPERATOR: &str = "x-tollgate-operator";
 /// The header with the reason for a change.
 pub const REASON: &str = "x-tollgate-reason";
+
+/// The names of the cookie of a session, over HTTPS and in the clear.
+pub const SESSION_COOKIES: [&str; 2] = ["__Host-tollgate", "tollgate"];
 
 /// Whether nobody has read a request on its way, as far as this port knows: it came over TLS, from
 /// this machine, or by a proxy that the file trusts.
@@ -217,9 +219,26 @@ fn is_numeric_or_local(host: &str) -> bool {
     name.parse::<IpAddr>().is_ok() || name.eq_ignore_ascii_case("localhost")
 }
 
+/// The value of the cookie with this name. The first of several: browsers send the cookie with the
+/// longest path first.
+pub fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    for value in headers.get_all(COOKIE) {
+        for pair in value.as_bytes().split(|byte| *byte == b';') {
+            // A cookie of another application on this host may have bytes that are no text.
+            let Ok(text) = str::from_utf8(pair) else {
+                continue;
+            };
+            match text.trim().split_once('=') {
+                Some((found, value)) if found == name => return Some(value),
+                _ => {}
+            }
+        }
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
-    use axum::http::header::COOKIE;
     use tower::ServiceExt as _;
 
     use super::*;

@@ -6,7 +6,6 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use tollgate_limiter::store::StoreError;
-use tollgate_policies::database::DatabaseError;
 
 /// A JSON answer, for people and programs: indented, and ended by a line break.
 #[derive(Debug)]
@@ -202,12 +201,7 @@ impl ProblemDetails {
             .hint("those who have a password sign in by it; the file's admin.openid_connect says where the provider is")
     }
 
-    /// 503: nobody can be told apart without the database of accounts, and nothing of it changed.
-    pub fn database(error: &DatabaseError) -> Self {
-        Self::database_away(error.to_string())
-    }
-
-    /// Like [`database`](Self::database), in other words.
+    /// 503: nobody can be told apart without the database of accounts, and nothing has changed.
     pub fn database_away(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "database-away", detail)
             .hint("requests are decided as before: probes and metrics go on, all else here waits for the database")

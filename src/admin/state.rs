@@ -5,11 +5,10 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use arc_swap::ArcSwap;
 
-use super::accounts::AccountService;
 use super::browser_guard::OwnOrigins;
 use super::bucket_service::BucketService;
+use super::caller::Callers;
 use super::fleet_nodes::FleetNodes;
-use super::policy_service::PolicyService;
 use super::server::answers::AnswerBound;
 use crate::gateway::Gateway;
 
@@ -26,17 +25,8 @@ pub struct AdminState {
     pub nodes: Arc<FleetNodes>,
     /// The names that browsers call the port by.
     pub origins: Arc<OwnOrigins>,
-    /// `None`: there are no accounts, and whoever reaches the port may do everything.
-    pub accounts: Option<Arc<AccountService>>,
-    /// Of a gateway with a database of policies.
-    pub policies: Option<Arc<PolicyService>>,
-}
-
-impl AdminState {
-    /// The application that has `limit` as one of its strategies.
-    pub fn application_of<'a>(&self, limit: &'a str) -> Option<&'a str> {
-        self.policies.as_ref()?.application_of(limit)
-    }
+    /// The people and programs that may use the port.
+    pub callers: Arc<dyn Callers>,
 }
 
 /// Renders the metrics, fresh.

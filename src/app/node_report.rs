@@ -5,10 +5,10 @@ use std::sync::Arc;
 use tollgate_limiter::node::breaker::Breaker;
 
 use super::shared::SharedState;
+use crate::admin::config_status::ConfigStatus;
 use crate::admin::fleet_nodes::OwnReport;
 use crate::admin::views::node::NodeReport;
 use crate::clock;
-use crate::console::config_status::ConfigStatus;
 use crate::upstream::Upstream;
 
 /// Names of upstreams in a report: it goes to the store with each heartbeat.

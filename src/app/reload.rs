@@ -8,10 +8,8 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures_util::future::pending;
-use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::{interval, sleep};
-use tollgate_policies::model::PolicyState;
 
 use super::assemble;
 use super::files::credentials::CredentialFiles;
@@ -20,15 +18,14 @@ use super::files::maintenance::MaintenanceFiles;
 use super::files::tls::TlsFiles;
 use super::files::tls_watch::TlsFileWatches;
 use super::kept_routes::RunningGateway;
-use super::policies::handle::Policies;
-use super::policies::local::{CandidateKnowledge, NodePolicies};
 use super::restart::systemd::{self, ServiceState};
 use super::signals::{OperatorSignal, Signals};
+use super::team::{NodePolicies, Policies, PolicyNews};
+use crate::admin::config_status::ConfigStatus;
 use crate::clock::{self, Instant};
 use crate::config::source_watch::SourceWatches;
 use crate::config::watch::FileVersion;
 use crate::config::{self, Config, Ground, Loaded, Mistakes};
-use crate::console::config_status::ConfigStatus;
 use crate::gateway::Gateway;
 use crate::identity::upkeep::follow_issuer;
 use crate::observe::access_log::AccessLog;
@@ -68,13 +65,7 @@ pub struct Reloader {
     pub warned: Option<u64>,
 }
 
-/// Tells of newer policies, and of candidates that act no longer or again.
-pub struct PolicyNews {
-    newest: watch::Receiver<PolicyState>,
-    candidates: watch::Receiver<CandidateKnowledge>,
-}
-
-/// When policies are tried again.
+/// The time of the next try to apply policies, and the pause before it.
 #[derive(Clone, Copy)]
 pub struct PolicyRetry {
     at: Instant,
@@ -191,9 +182,9 @@ impl Reloader {
         self.certificates = fresh.certificates;
         self.sources.follow(fresh.files, false);
         if let (Some(policies), Some(ground)) = (self.policies.clone(), fresh.ground) {
-            policies.ground.store(Arc::new(ground));
+            policies.set_ground(ground);
             self.note_applied(&policies, applied);
-            let running = policies.running.borrow().revision();
+            let running = policies.running_revision();
             let refused = refused.map(|refused| (refused.revision, shown(&refused.mistakes)));
             self.status.set_policies(running, refused);
         }
@@ -209,7 +200,7 @@ impl Reloader {
         let last_retry = self.retry.take();
         let mut refused = None;
         for choice in policies.choices() {
-            let revision = choice.state.revision();
+            let revision = choice.revision();
             let applied = self.applied_policies.as_ref();
             if applied.is_some_and(|applied| applied.is_like(&choice)) {
                 self.status.set_policies(revision, refused);
@@ -224,9 +215,9 @@ impl Reloader {
             if refusal.is_transient {
                 self.retry = Some(PolicyRetry::after(last_retry));
             }
-            policies.metrics.refused();
+            policies.note_refused();
             let reasons = log_reasons(&refusal.error);
-            let running = policies.running.borrow().revision();
+            let running = policies.running_revision();
             tracing::error!(
                 revision,
                 running,
@@ -243,8 +234,8 @@ impl Reloader {
         policies: &Policies,
         choice: NodePolicies,
     ) -> Result<(), PolicyRefusal> {
-        let revision = choice.state.revision();
-        let ground = policies.ground.load_full();
+        let revision = choice.revision();
+        let ground = policies.ground();
         let mut loaded = match spawn_blocking(move || choice.lay(&ground)).await {
             Ok(Ok(loaded)) => loaded,
             Ok(Err(mistakes)) => {
@@ -268,9 +259,9 @@ impl Reloader {
     fn note_applied(&mut self, policies: &Policies, applied: Option<NodePolicies>) {
         self.applied_policies.clone_from(&applied);
         if let Some(applied) = applied
-            && !policies.runs(&applied.state)
+            && !policies.runs(&applied)
         {
-            policies.took_over(applied.state);
+            policies.took_over(applied);
         }
     }
 
@@ -311,18 +302,9 @@ impl Reloader {
         self.access_log = access_log;
         self.config = loaded.config;
         if let Some(policies) = &self.policies {
-            policies.acting.send_replace(self.config.candidates.clone());
+            policies.set_acting(self.config.candidates.clone());
         }
         Ok(())
-    }
-}
-
-impl PolicyNews {
-    pub fn of(policies: &Policies) -> Self {
-        Self {
-            newest: policies.newest.subscribe(),
-            candidates: policies.candidates.subscribe(),
-        }
     }
 }
 
@@ -357,13 +339,9 @@ async fn retry_time(retry: Option<PolicyRetry>) {
 
 /// Waits for newer policies.
 async fn news(news: Option<&mut PolicyNews>) {
-    let Some(PolicyNews { newest, candidates }) = news else {
-        return pending().await;
-    };
-    tokio::select! {
-        Ok(()) = newest.changed() => {}
-        Ok(()) = candidates.changed() => {}
-        else => pending().await,
+    match news {
+        Some(news) => news.changed().await,
+        None => pending().await,
     }
 }
 
@@ -465,7 +443,7 @@ fn checked(ground: &Ground, choices: &[NodePolicies]) -> Result<CheckedFile, Mis
         Err(mistakes) => {
             let mut checked = checked(ground, others)?;
             checked.refused = Some(RefusedRevision {
-                revision: newest.state.revision(),
+                revision: newest.revision(),
                 mistakes,
             });
             Ok(checked)

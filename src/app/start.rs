@@ -18,20 +18,19 @@ use super::files::maintenance::MaintenanceFiles;
 use super::files::tls::TlsFiles;
 use super::files::tls_watch::TlsFileWatches;
 use super::listeners::{self, AdminSockets, BoundListeners, SocketSources};
-use super::policies::handle::Policies;
-use super::policies::start::{self, FirstPolicies};
-use super::reload::{self, PolicyNews, Reloader};
+use super::reload::{self, Reloader};
 use super::restart::attempts::OfferedSockets;
 use super::restart::inherited::InheritedSockets;
 use super::restart::predecessor::{HandoverPoint, PreparedOffer};
 use super::restart::successor::{self, HandedOver, Predecessor};
 use super::shared::{FleetMember, SharedState};
 use super::signals::Signals;
+use super::team::{self, FirstPolicies, Policies, PolicyNews};
 use super::workers::Workers;
+use crate::admin::config_status::ConfigStatus;
 use crate::config::source_watch::SourceWatches;
 use crate::config::watch::FileVersion;
-use crate::config::{Config, Ground, Loaded};
-use crate::console::config_status::ConfigStatus;
+use crate::config::{Config, Ground};
 use crate::observe::metrics::ReloadMetrics;
 use crate::observe::recorder::MetricsHandle;
 use crate::server::{ProcessLimit, drain};
@@ -63,14 +62,8 @@ impl FirstConfig {
     /// When the file has mistakes, or when it requires policies and there are none that fit.
     pub fn read(path: &Path, runtime: &Runtime) -> anyhow::Result<Self> {
         let fresh = reload::read(path, &[]);
-        let mut loaded = fresh.result?.loaded;
-        let mut policies = None;
-        if let Some(ground) = &fresh.ground
-            && let Some((first, with_policies)) = first_policies(runtime, &loaded.config, ground)?
-        {
-            policies = Some(first);
-            loaded = with_policies;
-        }
+        let loaded = fresh.result?.loaded;
+        let (loaded, policies) = team::with_policies(runtime, loaded, fresh.ground.as_ref())?;
         loaded.warn();
         Ok(Self {
             config: loaded.config,
@@ -97,7 +90,7 @@ impl FirstConfig {
         let status = Arc::new(ConfigStatus::new(path.display().to_string()));
         let mut applied_policies = None;
         if let Some(policies) = &policies {
-            status.set_policies(policies.running.borrow().revision(), None);
+            status.set_policies(policies.running_revision(), None);
             applied_policies = policies.choices().pop();
         }
         Ok(Reloader {
@@ -120,20 +113,6 @@ impl FirstConfig {
             config,
         })
     }
-}
-
-/// The policies that a gateway begins with, if its file names a source of them, and the
-/// configuration together with them.
-fn first_policies(
-    runtime: &Runtime,
-    config: &Config,
-    ground: &Ground,
-) -> anyhow::Result<Option<(FirstPolicies, Loaded)>> {
-    let (Some(source), Some(policies)) = (start::source(config)?, &config.policies) else {
-        return Ok(None);
-    };
-    let begin = start::begin(source, (policies.required, &config.node_name), ground);
-    Ok(Some(runtime.block_on(begin)?))
 }
 
 impl OpenSockets {

@@ -12,7 +12,9 @@ mod explain;
 mod health;
 mod key;
 mod output;
+#[cfg(feature = "team")]
 mod people;
+#[cfg(feature = "team")]
 mod policy;
 mod run;
 mod schema;
@@ -64,10 +66,13 @@ enum Command {
     Check(check::CheckArgs),
     Explain(explain::ExplainArgs),
     Bucket(bucket::BucketArgs),
+    #[cfg(feature = "team")]
     Policy(policy::PolicyArgs),
     Health(health::HealthArgs),
     Key(key::KeyArgs),
+    #[cfg(feature = "team")]
     Account(people::account::AccountArgs),
+    #[cfg(feature = "team")]
     Token(people::token::TokenArgs),
     /// Print the JSON Schema of the configuration file, for editors.
     Schema,
@@ -88,10 +93,13 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Explain(args) => explain::run(&args).and_then(CommandOutput::write),
         Command::Bucket(args) => bucket::run(&args).and_then(CommandOutput::write),
+        #[cfg(feature = "team")]
         Command::Policy(args) => policy::run(&args).and_then(CommandOutput::write),
         Command::Health(args) => health::run(&args).and_then(CommandOutput::write),
         Command::Key(args) => key::run(&args),
+        #[cfg(feature = "team")]
         Command::Account(args) => people::account::run(args).and_then(CommandOutput::write),
+        #[cfg(feature = "team")]
         Command::Token(args) => people::token::run(args).and_then(CommandOutput::write),
         Command::Schema => schema::run(),
         Command::Torture(args) => return torture::run(&args),

@@ -2,16 +2,19 @@
 //! with it.
 
 use std::path::Path;
+#[cfg(feature = "team")]
 use std::sync::Arc;
 
+#[cfg(feature = "team")]
 use tollgate_policies::model::PolicyState;
 
 use super::check::ProbedAddress;
 use super::file::config::RawConfig;
 use super::include;
-use super::policies::document::PolicySet;
-use super::policies::overlay::{Overlay, OverlayParts};
-use super::policies::state::KnownApplications;
+use super::overlay::document::PolicySet;
+#[cfg(feature = "team")]
+use super::overlay::state::KnownApplications;
+use super::overlay::tree::{Overlay, OverlayParts};
 use super::report::{Mistake, Mistakes, Report};
 use super::settings::Config;
 use super::source::{self, STDIN};
@@ -66,6 +69,7 @@ pub struct Ground {
     is_whole: bool,
     /// The mistakes in the files so far.
     report: Report,
+    #[cfg(feature = "team")]
     known: KnownApplications,
 }
 
@@ -97,6 +101,7 @@ impl Ground {
             root: tree.map(|tree| tree.root),
             is_whole,
             report,
+            #[cfg(feature = "team")]
             known: KnownApplications::default(),
         }
     }
@@ -114,6 +119,7 @@ impl Ground {
     ///
     /// # Errors
     /// Every mistake in the files and in the policies.
+    #[cfg(feature = "team")]
     pub fn on(&self, name: &Arc<str>, state: &PolicyState) -> Result<Loaded, Mistakes> {
         self.clone().checked(|report| {
             let applications = self.known.of_state(state, true, report)?;
@@ -125,6 +131,7 @@ impl Ground {
     ///
     /// # Errors
     /// Every mistake in the files and in the policies.
+    #[cfg(feature = "team")]
     pub fn fits(&self, state: &PolicyState) -> Result<(), Mistakes> {
         let overlay = |report: &mut Report| {
             Some(Overlay::of(

@@ -19,7 +19,7 @@ mod include;
 mod load;
 mod load_endpoints;
 mod load_keys;
-mod policies;
+mod overlay;
 mod printed;
 mod report;
 mod settings;
@@ -37,10 +37,10 @@ pub use load::{
 };
 pub use load_endpoints::load_endpoints;
 pub use load_keys::{load_api_keys, load_key_set, load_users};
-pub use policies::document::PolicySet;
+pub use overlay::document::PolicySet;
 pub use printed::print;
 pub use report::{Mistake, Mistakes};
-pub use settings::{AdminSpec, Config, ListenerConfig, PolicySource, SignInSpec};
+pub use settings::{AdminSpec, Config, GroupRole, ListenerConfig, PolicySource, SignInSpec};
 pub use source::{STDIN, of_file, of_stdin};
 
 /// The JSON Schema of the file, for editors.

@@ -9,7 +9,6 @@ use std::time::Duration;
 use http::HeaderValue;
 use tollgate_limiter::limit::definition::{Limit, LimitUse};
 use tollgate_limiter::store::redis::spec::RedisSpec;
-use tollgate_policies::people::Rights;
 
 use super::candidate::Candidate;
 use super::file::policies::source::DatabaseUrl;
@@ -89,10 +88,21 @@ pub struct AdminSpec {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignInSpec {
     pub provider: OpenIdSpec,
-    /// The rights of each of its groups. `None`: groups do not decide.
-    pub roles: Option<Vec<(String, Rights)>>,
+    /// The roles of each of its groups. `None`: groups do not decide.
+    pub roles: Option<Vec<(String, Vec<GroupRole>)>>,
     /// Whether an account is made at somebody's first sign-in.
     pub creates_accounts: bool,
+}
+
+/// A role that a group of the provider has: in the fleet, or in an application.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GroupRole {
+    Viewer,
+    Operator,
+    Admin,
+    ViewerOf(String),
+    EditorOf(String),
+    OwnerOf(String),
 }
 
 impl AdminSpec {

@@ -13,9 +13,9 @@ use super::shell::{THEME_COOKIE, Theme, Visitor};
 use super::state::ConsoleState;
 use super::tokens::FormToken;
 use crate::admin::browser_guard::OwnOrigins;
-use crate::admin::pages::extract::{BODY_TIMEOUT, unreadable_body};
 use crate::admin::problem_details::ProblemDetails;
 use crate::admin::query::Pairs;
+use crate::team::api::extract::{BODY_TIMEOUT, unreadable_body};
 
 /// The name of a form's field with its token.
 pub const TOKEN: &str = "token";

@@ -10,15 +10,16 @@ use axum::http::header::{
     ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName,
     REFERRER_POLICY, SET_COOKIE, X_CONTENT_TYPE_OPTIONS,
 };
-use axum::http::{HeaderValue, Method};
+use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
 
 use super::pages::encode;
 use super::shell::Visitor;
 use super::state::ConsoleState;
-use crate::admin::caller::{Caller, CallerParts, CallerProof, SessionUse, peer, unknown_caller};
+use crate::admin::caller::{Authorizer as _, peer};
 use crate::admin::problem_details::ProblemDetails;
+use crate::team::caller::{CallerParts, CallerProof, SessionUse};
 
 /// Nothing but what this process serves: no inline script, no inline style, no frame.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
@@ -78,7 +79,7 @@ async fn answer(console: &ConsoleState, mut request: Request, next: Next) -> Res
         peer: peer(&request),
         session,
     };
-    let caller = match Caller::of(console.admin.accounts.as_ref(), parts).await {
+    let caller = match console.team.caller(parts).await {
         // A token is for programs. Forms of nobody's session would be open to whoever has one.
         Ok(caller) => caller.filter(|caller| caller.by != CallerProof::Token),
         Err(_) if is_open(request.uri().path()) => None,
@@ -97,7 +98,7 @@ async fn answer(console: &ConsoleState, mut request: Request, next: Next) -> Res
         let mut response = stranger(console, &visitor(&request), reads.then_some(page)).await;
         // A session that is nobody's any more would count as an attempt each time that the browser
         // sends it. Beside a token, it was not looked for.
-        if let Some(accounts) = &console.admin.accounts
+        if let Some(accounts) = &console.team.accounts
             && !request.headers().contains_key(AUTHORIZATION)
             && accounts.cookies.session(request.headers()).is_some()
             && let Some(end) = accounts.cookies.end()
@@ -121,7 +122,9 @@ async fn answer(console: &ConsoleState, mut request: Request, next: Next) -> Res
     } else {
         refuse_by_page(console, &visitor, response).await
     };
-    caller.record_refusal(method, path, response.status()).await;
+    if response.status() == StatusCode::FORBIDDEN {
+        caller.record_refusal(method, path).await;
+    }
     response
 }
 
@@ -154,7 +157,7 @@ async fn refuse_by_page(console: &ConsoleState, visitor: &Visitor, response: Res
 
 /// Somebody who has to sign in first: sent there, and then to the `page` that was asked for.
 async fn stranger(console: &ConsoleState, visitor: &Visitor, page: Option<String>) -> Response {
-    let problem = unknown_caller(console.admin.accounts.as_deref()).await;
+    let problem = console.team.unknown_caller().await;
     match page {
         Some(page) if problem.is_of_strangers() => {
             Redirect::to(&format!("/console/sign-in?page={}", encode(&page))).into_response()

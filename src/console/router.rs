@@ -7,9 +7,9 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::Redirect;
 use axum::routing::{any, get, post};
 
+use super::editor::{application, applications, form, revisions};
 use super::pages::accounts::{account, audit, people, person, provider, sign_in};
 use super::pages::{bucket, data, explain, limit, limits, nodes, overview, routes, upstreams};
-use super::policies::{application, applications, editor, revisions};
 use super::state::ConsoleState;
 use super::{assets, forms, guard};
 use crate::admin::carry_out::{carry_changes_out, carry_out};
@@ -20,6 +20,11 @@ const MAX_FORM: usize = 256 * 1024;
 
 /// The longest form of people themselves: strangers send some of them.
 const MAX_SMALL_FORM: usize = 8 * 1024;
+
+/// The line of the console in the index of the admin port.
+pub const INDEX: &str = "\
+  GET    /console                 all of this as pages for people, and live charts
+";
 
 /// All paths with their pages.
 pub fn router(console: ConsoleState) -> Router {
@@ -63,7 +68,7 @@ pub fn router(console: ConsoleState) -> Router {
             "/console/applications/{application}",
             get(application::show),
         )
-        .route("/console/edit", get(editor::show).post(editor::submit))
+        .route("/console/edit", get(form::show).post(form::submit))
         .route("/console/revisions", get(revisions::list))
         .route(
             "/console/revisions/{revision}",

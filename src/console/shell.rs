@@ -11,9 +11,9 @@ use tollgate_policies::people::Operation;
 
 use super::assets;
 use super::state::ConsoleState;
-use crate::admin::caller::{Caller, CallerProof};
-use crate::admin::pages::buckets;
+use crate::admin::caller::{AdminOperation, Authorizer as _};
 use crate::admin::problem_details::{ProblemDetails, RefusalHead};
+use crate::team::caller::{Caller, CallerProof};
 
 /// The cookie with the colours that somebody has chosen.
 pub const THEME_COOKIE: &str = "tollgate_theme";
@@ -158,14 +158,18 @@ impl Visitor {
     ///
     /// # Errors
     /// When not.
-    pub fn may_look_at(&self, console: &ConsoleState, limit: &str) -> Result<(), ProblemDetails> {
-        buckets::may_look(&console.admin, self.caller()?, limit)
+    pub fn may_look_at(&self, limit: &str) -> Result<(), ProblemDetails> {
+        self.caller()?.authorize(AdminOperation::ViewBuckets(limit))
     }
 
     /// Whether this visitor may change buckets of a limit.
-    pub fn may_change(&self, console: &ConsoleState, limit: &str) -> bool {
-        self.caller()
-            .is_ok_and(|caller| buckets::may_change(&console.admin, caller, limit).is_ok())
+    pub fn may_change(&self, limit: &str) -> bool {
+        match &self.caller {
+            Some(caller) => caller
+                .authorize(AdminOperation::ChangeBuckets(limit))
+                .is_ok(),
+            None => false,
+        }
     }
 
     /// The session that forms of this visitor's pages are bound to.
@@ -224,7 +228,7 @@ impl Visitor {
             sections: self.sections(),
             assets: &assets::VERSION,
             version: env!("CARGO_PKG_VERSION"),
-            has_policies: console.admin.policies.is_some(),
+            has_policies: console.team.policies.is_some(),
         }
     }
 }

@@ -7,13 +7,14 @@ use parking_lot::Mutex;
 use tollgate_limiter::node::breaker::Breaker;
 use tollgate_limiter::store::fleet_share::FleetShare;
 
-use super::config_status::ConfigStatus;
 use super::live::LiveData;
 use super::live::history::STEP;
 use super::tokens::FormTokens;
+use crate::admin::config_status::ConfigStatus;
 use crate::admin::state::AdminState;
 use crate::clock::Instant;
 use crate::observe::recorder::MetricsHandle;
+use crate::team::Team;
 
 /// The console of a gateway.
 #[derive(Clone)]
@@ -22,6 +23,7 @@ pub struct ConsoleState(Arc<ConsoleParts>);
 /// All that the console is made of.
 pub struct ConsoleParts {
     pub admin: AdminState,
+    pub team: Team,
     /// Where the admin port is bound to.
     pub address: SocketAddr,
     pub config: Arc<ConfigStatus>,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use jsonwebtoken::Algorithm as JwtAlgorithm;
-use tollgate::config::{AdminSpec, PolicySet, parse_with};
+use tollgate::config::{AdminSpec, GroupRole, PolicySet, parse_with};
 use tollgate::identity::credential::CredentialPlace;
 use tollgate::identity::forward::spec::{
     AnswerCacheSpec, ForwardSpec, IgnoredPart, OnServiceFailure,
@@ -45,7 +45,6 @@ use tollgate_limiter::limit::on_limit::{Degrade, OnLimit, Queueing};
 use tollgate_limiter::limit::plan::{PlanHash, PlanSource, Plans};
 use tollgate_limiter::limit::rollout::Rollout;
 use tollgate_limiter::limit::status_set::{StatusRange, StatusSet};
-use tollgate_policies::people::{ApplicationRole, FleetRole, Rights};
 
 use super::{EVERY_KEY, LISTENERS, ROUTES, check, good};
 
@@ -500,18 +499,18 @@ fn reads_every_key() {
         ("roles", "email")
     );
     assert!(provider.tls.is_some() && openid.creates_accounts);
-    let mut shop = Rights::of("shop", ApplicationRole::Owner);
-    shop.applications
-        .insert("bank".to_owned(), ApplicationRole::Editor);
-    let operator = Rights {
-        fleet: Some(FleetRole::Operator),
-        ..Rights::default()
-    };
     assert_eq!(
         openid.roles.as_deref().unwrap(),
         [
-            ("ops".to_owned(), operator),
-            ("shop people".to_owned(), shop)
+            ("ops".to_owned(), vec![GroupRole::Operator]),
+            (
+                "shop people".to_owned(),
+                vec![
+                    GroupRole::OwnerOf("shop".to_owned()),
+                    GroupRole::ViewerOf("bank".to_owned()),
+                    GroupRole::EditorOf("bank".to_owned())
+                ]
+            )
         ]
     );
     let policies = config.policies.as_ref().unwrap();

@@ -28,7 +28,7 @@ const CHAINS: [(&str, &[&str]); 3] = [
         "tollgate",
         &[
             "address_shares",
-            "body body_memory header_map_pool observe regular_file spelling",
+            "body body_memory header_map_pool observe plain_text regular_file spelling",
             "grpc",
             "error",
             "http route transport",
@@ -38,6 +38,7 @@ const CHAINS: [(&str, &[&str]); 3] = [
             "gateway",
             "config",
             "admin",
+            "team",
             "console",
             "app fuzzing",
             "cli",

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::sync::{Notify, watch};
-use tollgate::admin::policy_service::PolicyService;
 use tollgate::clock;
+use tollgate::team::policies::service::PolicyService;
 use tollgate_limiter::store::redis::inspect::RedisInspector;
 use tollgate_limiter::store::redis::spec::RedisSpec;
 use tollgate_policies::model::{ObjectKind, PolicyState};

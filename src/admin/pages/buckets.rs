@@ -11,11 +11,9 @@ use axum::http::request::Parts;
 use tollgate_limiter::request::catalog::CatalogEntry;
 use tollgate_limiter::request::explanation::{AppliedLimit, BucketUse};
 use tollgate_limiter::store::inspect::TokenGrant;
-use tollgate_policies::model::ObjectKind;
-use tollgate_policies::people::{AuditOutcome, Operation};
 
 use crate::admin::browser_guard::{OPERATOR, REASON};
-use crate::admin::caller::Caller;
+use crate::admin::caller::{AdminCaller, AdminOperation, AdminRecord};
 use crate::admin::problem_details::{PrettyJson, ProblemDetails};
 use crate::admin::query::{BucketQuery, Pairs};
 use crate::admin::state::AdminState;
@@ -40,11 +38,11 @@ use crate::spelling::nearest;
 )]
 pub async fn peek(
     State(state): State<AdminState>,
-    caller: Caller,
+    caller: AdminCaller,
     Path(limit): Path<String>,
     Query(pairs): Query<Pairs>,
 ) -> Result<PrettyJson<BucketView>, ProblemDetails> {
-    may_look(&state, &caller, &limit)?;
+    caller.authorize(AdminOperation::ViewBuckets(&limit))?;
     look(&state, &limit, &pairs).await.map(PrettyJson)
 }
 
@@ -172,7 +170,9 @@ pub async fn change(
     gift: TokenGrant,
     author: &ChangeAuthor,
 ) -> Result<ChangeView, ProblemDetails> {
-    may_change(state, &author.caller, limit)?;
+    author
+        .caller
+        .authorize(AdminOperation::ChangeBuckets(limit))?;
     if query.local {
         return Err(ProblemDetails::bad_request(
             "a change is made in the whole fleet: leave local out",
@@ -205,30 +205,6 @@ pub async fn change(
         author.log(&view, gift).await;
     }
     Ok(view)
-}
-
-/// Whether somebody may look at buckets of a limit: their keys name clients.
-///
-/// # Errors
-/// When not.
-pub fn may_look(state: &AdminState, caller: &Caller, limit: &str) -> Result<(), ProblemDetails> {
-    caller.may_with_limit(
-        state.application_of(limit),
-        Operation::ViewFleet,
-        Operation::View,
-    )
-}
-
-/// Whether somebody may change buckets of a limit.
-///
-/// # Errors
-/// When not.
-pub fn may_change(state: &AdminState, caller: &Caller, limit: &str) -> Result<(), ProblemDetails> {
-    caller.may_with_limit(
-        state.application_of(limit),
-        Operation::ActOnFleet,
-        Operation::Change(ObjectKind::Strategy),
-    )
 }
 
 /// The bucket that is meant, with the client's plan: it is read if this node does not have it.
@@ -265,7 +241,7 @@ pub fn find(gateway: &Gateway, limit: &str) -> Result<CatalogEntry, ProblemDetai
 
 /// The operator who asks for a change, for the log.
 pub struct ChangeAuthor {
-    caller: Caller,
+    caller: AdminCaller,
     peer: SocketAddr,
     operator: String,
     reason: String,
@@ -282,7 +258,7 @@ impl FromRequestParts<AdminState> for ChangeAuthor {
         parts: &mut Parts,
         state: &AdminState,
     ) -> Result<Self, ProblemDetails> {
-        let caller = Caller::from_request_parts(parts, state).await?;
+        let caller = AdminCaller::from_request_parts(parts, state).await?;
         let peer = parts
             .extensions
             .get::<ConnectInfo<SocketAddr>>()
@@ -294,7 +270,11 @@ impl FromRequestParts<AdminState> for ChangeAuthor {
 }
 
 impl ChangeAuthor {
-    fn of(caller: Caller, peer: SocketAddr, headers: &HeaderMap) -> Result<Self, ProblemDetails> {
+    fn of(
+        caller: AdminCaller,
+        peer: SocketAddr,
+        headers: &HeaderMap,
+    ) -> Result<Self, ProblemDetails> {
         let text = |name: &str| {
             let text = headers
                 .get(name)
@@ -322,7 +302,7 @@ impl ChangeAuthor {
     /// # Errors
     /// When one is missing, or no line of text.
     pub fn named(
-        caller: Caller,
+        caller: AdminCaller,
         peer: SocketAddr,
         operator: &str,
         reason: &str,
@@ -360,12 +340,11 @@ impl ChangeAuthor {
             view.before.remaining, view.after.remaining, self.reason
         );
         self.caller
-            .record(
-                &view.action,
-                &format!("bucket {}", view.logged_as),
-                AuditOutcome::Done,
-                &before_and_after,
-            )
+            .record_change(AdminRecord {
+                action: &view.action,
+                object: &format!("bucket {}", view.logged_as),
+                detail: &before_and_after,
+            })
             .await;
     }
 }

@@ -1,9 +1,8 @@
 //! `GET /explain`: the way of a request through the gateway, with the present level of each bucket.
 
 use axum::extract::{Query, State};
-use tollgate_policies::people::Operation;
 
-use crate::admin::caller::Caller;
+use crate::admin::caller::{AdminCaller, AdminOperation};
 use crate::admin::problem_details::{PrettyJson, ProblemDetails};
 use crate::admin::query::{self, Pairs, check_listener};
 use crate::admin::state::AdminState;
@@ -24,10 +23,10 @@ use crate::gateway::explain::explain;
 )]
 pub async fn show(
     State(state): State<AdminState>,
-    caller: Caller,
+    caller: AdminCaller,
     Query(pairs): Query<Pairs>,
 ) -> Result<PrettyJson<ExplainView>, ProblemDetails> {
-    caller.may(Operation::ViewFleet, "")?;
+    caller.authorize(AdminOperation::Explain)?;
     find_out(&state, &pairs).await.map(PrettyJson)
 }
 

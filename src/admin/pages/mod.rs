@@ -3,10 +3,7 @@
 
 pub mod buckets;
 pub mod explain;
-pub mod extract;
 pub mod health;
 pub mod limits;
 pub mod nodes;
-pub mod policies;
-mod unique_keys;
 pub mod upstreams;

@@ -1,7 +1,8 @@
 //! A node of the fleet as JSON: what it says of itself, and what the others know of it.
 
 use serde::{Deserialize, Serialize};
-use tollgate_policies::model::is_plain_line;
+
+use crate::plain_text::is_plain_line;
 
 /// The report of a node about itself, sent with each of its heartbeats.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]

@@ -4,15 +4,13 @@ use std::net::{SocketAddr, TcpListener as StdListener};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use axum::Router;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 use super::ControlPlane;
 use super::services::OperatorServices;
 use crate::admin::{self, AdminPages};
-use crate::console;
-use crate::console::state::ConsoleState;
+use crate::app::console::ConsoleControl;
 use crate::server::{Drain, DrainSignal, drain, worker};
 
 /// The ports, bound and not served yet.
@@ -24,13 +22,13 @@ pub struct OpenAdminPorts {
 /// The port with all pages, among them those of the console.
 struct AdminPort {
     listener: StdListener,
-    console: ConsoleState,
+    console: Option<ConsoleControl>,
 }
 
 /// The ports at work.
 pub struct ServedAdminPorts {
     /// The console, which keeps samples of the last minutes.
-    pub console: Option<ConsoleState>,
+    pub console: Option<ConsoleControl>,
     drain: DrainSignal,
     /// Ends with the thread of the admin port.
     ended: oneshot::Receiver<()>,
@@ -45,7 +43,7 @@ impl OpenAdminPorts {
         let mut admin = None;
         if let Some((_, socket)) = control.admin.admin.take() {
             let listener = accepting(socket, "admin port open")?;
-            let console = services.console(control, listener.local_addr()?)?;
+            let console = ConsoleControl::new(&listener, services.shown(control))?;
             admin = Some(AdminPort { listener, console });
         }
         let mut probes = None;
@@ -87,7 +85,7 @@ impl OpenAdminPorts {
         let (ending, ended) = oneshot::channel();
         let mut console = None;
         if let Some(port) = self.admin {
-            let pages = admin_pages(control, services, &port.console);
+            let pages = admin_pages(control, services, port.console.as_ref());
             let listener = port.listener;
             worker::spawn("admin".to_owned(), move || async move {
                 match TcpListener::from_std(listener) {
@@ -97,7 +95,7 @@ impl OpenAdminPorts {
                 drop::<oneshot::Sender<()>>(ending);
             })
             .context("cannot start the thread of the admin port")?;
-            console = Some(port.console);
+            console = port.console;
         }
         Ok(ServedAdminPorts {
             console,
@@ -129,12 +127,19 @@ fn accepting(socket: StdListener, opened: &str) -> anyhow::Result<StdListener> {
 fn admin_pages(
     control: &ControlPlane,
     services: &OperatorServices,
-    console: &ConsoleState,
+    console: Option<&ConsoleControl>,
 ) -> AdminPages {
-    let router: Router = admin::router(services.state.clone());
+    let mut extension = services.team.extension();
+    if let (Some(console), Some(extension)) = (console, &mut extension) {
+        console.add_to_index(extension);
+    }
+    let mut router = admin::router(services.state.clone(), extension);
+    if let Some(console) = console {
+        router = console.with_pages(router);
+    }
     let spec = control.reloader.config.admin.as_ref();
     AdminPages {
-        router: router.merge(console::router(console.clone())),
+        router,
         gateway: control.shared.gateway.clone(),
         tls: control.reloader.tls.admin(),
         hsts: spec.and_then(|admin| admin.hsts.clone()),

@@ -20,23 +20,19 @@ use tollgate_limiter::store::Store;
 use tollgate_limiter::store::inspect::ChangeNotice;
 use tollgate_limiter::store::redis::heartbeat::Heartbeat;
 
+use super::console::ConsoleControl;
 use super::exporter;
 use super::listeners::{AdminSockets, ReservedSockets};
-use super::policies::follower;
-use super::policies::handle::Policies;
 use super::reload::Reloader;
 use super::restart::attempts::Successor;
 use super::restart::predecessor::{HandoverOffer, PreparedOffer};
 use super::restart::successor::Predecessor;
 use super::restart::systemd::{self, ServiceState};
-use super::rollout::watch::{self as rollout, WatchedGateway};
 use super::shared::{ADMIN_DRAIN, DENIAL_WINDOW, SharedState, UPKEEP};
 use super::signals::Signals;
 use super::workers::Workers;
-use crate::admin::policy_service::tells_of_policies;
 use crate::admin::state::LifecyclePhase;
 use crate::clock;
-use crate::console::state::ConsoleState;
 use crate::identity::upkeep::follow_issuer;
 use crate::observe::logging::background::LostLogLines;
 use crate::observe::recorder::MetricsHandle;
@@ -124,12 +120,9 @@ impl ControlPlane {
     async fn watch_over(
         &mut self,
         services: &OperatorServices,
-        console: Option<&ConsoleState>,
+        console: Option<&ConsoleControl>,
         taken_over: Option<&mut Receiver<Successor>>,
     ) -> anyhow::Result<ShutdownCause> {
-        let candidates = self.watched_candidates(services);
-        let policies = self.reloader.policies.clone();
-        let policies = policies.as_deref();
         let shared = &self.shared;
         tokio::select! {
             biased;
@@ -145,20 +138,9 @@ impl ControlPlane {
             () = send_heartbeats(services.heartbeat.as_ref()) => unreachable_end(),
             () = discover::run(|| shared.gateway.load().discovering_upstreams().collect()) => unreachable_end(),
             () = monitor::run(|| shared.gateway.load().watched_upstreams().collect()) => unreachable_end(),
-            () = follow_operators(services, shared, policies) => unreachable_end(),
-            () = follower::follow(policies) => unreachable_end(),
-            () = rollout::run(candidates) => unreachable_end(),
+            () = follow_operators(services, shared) => unreachable_end(),
+            () = services.team.run(self.metrics.clone(), shared.gateway.clone()) => unreachable_end(),
         }
-    }
-
-    /// The candidates of policies, which are judged by the traffic of this node.
-    fn watched_candidates(&self, services: &OperatorServices) -> Option<WatchedGateway> {
-        Some(WatchedGateway {
-            policies: self.reloader.policies.clone()?,
-            service: services.state.policies.clone()?,
-            metrics: self.metrics.clone(),
-            gateway: self.shared.gateway.clone(),
-        })
     }
 
     /// Leaves the sockets and their files to a successor, or removes the files with the offer.
@@ -240,29 +222,17 @@ async fn taken_over_by(taken_over: Option<&mut Receiver<Successor>>) -> Successo
 }
 
 /// Follows the changes that operators made on any node: to buckets, and to policies.
-async fn follow_operators(
-    services: &OperatorServices,
-    shared: &SharedState,
-    policies: Option<&Policies>,
-) {
+async fn follow_operators(services: &OperatorServices, shared: &SharedState) {
     let Some(inspector) = &services.inspector else {
         return pending().await;
     };
     inspector
-        .listen(|notice| follow_change(notice, services, shared, policies))
+        .listen(|notice| follow_change(notice, services, shared))
         .await;
 }
 
-async fn follow_change(
-    notice: ChangeNotice,
-    services: &OperatorServices,
-    shared: &SharedState,
-    policies: Option<&Policies>,
-) {
-    if tells_of_policies(&notice) {
-        if let Some(policies) = policies {
-            policies.wake.notify_one();
-        }
+async fn follow_change(notice: ChangeNotice, services: &OperatorServices, shared: &SharedState) {
+    if services.team.takes_notice(&notice) {
         return;
     }
     let bucket = {
@@ -277,7 +247,7 @@ async fn follow_change(
 }
 
 /// Keeps what the console shows of the last minutes.
-async fn take_samples(console: Option<&ConsoleState>) {
+async fn take_samples(console: Option<&ConsoleControl>) {
     match console {
         Some(console) => console.sample().await,
         None => pending().await,

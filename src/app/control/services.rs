@@ -1,38 +1,31 @@
 //! The services behind the pages of the admin port, put together once at the start.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use tollgate_limiter::decide::plans::reader::PlanReader;
 use tollgate_limiter::store::inspect::{CacheListener, Inspect};
 use tollgate_limiter::store::redis::heartbeat::Heartbeat;
 use tollgate_limiter::store::redis::inspect::RedisInspector;
 
 use super::ControlPlane;
-use crate::admin::accounts::AccountService;
-use crate::admin::accounts::cookie::SessionCookies;
-use crate::admin::accounts::provider::ProviderSignIn;
 use crate::admin::browser_guard::OwnOrigins;
 use crate::admin::bucket_service::{BucketService, FleetBuckets};
 use crate::admin::fleet_nodes::{FleetConnection, FleetNodes, OwnReport};
 use crate::admin::pages::health::{MAX_RENDERINGS, MAX_RENDERINGS_PER_CLIENT};
-use crate::admin::policy_service::PolicyService;
 use crate::admin::server::answers::AnswerBound;
 use crate::admin::state::{AdminState, Readiness};
+use crate::app::console::ShownParts;
 use crate::app::exporter::Exporter;
 use crate::app::node_report;
-use crate::app::policies::handle::Policies;
 use crate::app::shared::{FleetMember, SharedState};
-use crate::clock;
-use crate::config::{AdminSpec, Config};
-use crate::console::state::{ConsoleParts, ConsoleState, FleetParts};
-use crate::console::tokens::FormTokens;
+use crate::app::team::TeamControl;
+use crate::config::Config;
 
 /// The services that operators use, with this node's own connection to the store and its place in
 /// the fleet.
 pub struct OperatorServices {
     pub state: AdminState,
+    pub team: TeamControl,
     pub exporter: Arc<Exporter>,
     /// The connection for operators. `None`: there is no store.
     pub inspector: Option<RedisInspector>,
@@ -66,6 +59,9 @@ impl OperatorServices {
             ),
             None => (None, None),
         };
+        let notices = inspector.clone();
+        let notices = notices.map(|inspector| Arc::new(inspector) as Arc<dyn Inspect>);
+        let team = TeamControl::new(policies.cloned(), config, notices)?;
         let state = AdminState {
             readiness: Readiness::default(),
             render: {
@@ -77,43 +73,27 @@ impl OperatorServices {
             buckets: Arc::new(bucket_service(shared, inspector.as_ref())),
             nodes: Arc::new(fleet_nodes(report, inspector.as_ref(), heartbeat.as_ref())),
             origins: Arc::new(own_origins(config)),
-            accounts: match policies {
-                Some(policies) => Some(account_service(policies, config)?),
-                None => None,
-            },
-            policies: policies.map(|policies| policy_service(policies, inspector.as_ref())),
+            callers: team.callers(),
         };
         Ok(Self {
             state,
+            team,
             exporter,
             inspector,
             heartbeat,
         })
     }
 
-    /// The console of an admin port that is bound to `address`.
-    ///
-    /// # Errors
-    /// When the system has no random numbers.
-    pub fn console(
-        &self,
-        control: &ControlPlane,
-        address: SocketAddr,
-    ) -> anyhow::Result<ConsoleState> {
-        let exporter = self.exporter.clone();
-        let tokens =
-            FormTokens::new().map_err(|_| anyhow::anyhow!("the system has no random numbers"))?;
-        Ok(ConsoleState::new(ConsoleParts {
+    /// The parts that a console shows.
+    pub fn shown<'a>(&'a self, control: &'a ControlPlane) -> ShownParts<'a> {
+        ShownParts {
             admin: self.state.clone(),
-            address,
-            config: control.reloader.status.clone(),
+            team: &self.team,
+            status: control.reloader.status.clone(),
             metrics: control.metrics.clone(),
-            in_flight: Arc::new(move || exporter.in_flight()),
-            fleet: control.shared.fleet.as_ref().map(fleet_parts),
-            started: clock::now(),
-            tokens,
-            live: Mutex::default(),
-        }))
+            exporter: self.exporter.clone(),
+            shared: &control.shared,
+        }
     }
 }
 
@@ -164,28 +144,6 @@ fn bucket_service(shared: &SharedState, inspector: Option<&RedisInspector>) -> B
     )
 }
 
-/// The service that admin pages need for policies.
-fn policy_service(
-    policies: &Arc<Policies>,
-    inspector: Option<&RedisInspector>,
-) -> Arc<PolicyService> {
-    let notices = inspector.map(|inspector| Arc::new(inspector.clone()) as Arc<dyn Inspect>);
-    Arc::new(policies.service(notices))
-}
-
-/// The people who may use the admin port: they live in the database of policies.
-fn account_service(policies: &Policies, config: &Config) -> anyhow::Result<Arc<AccountService>> {
-    let cookies = SessionCookies {
-        is_secure: config.admin.as_ref().is_some_and(AdminSpec::is_secure),
-    };
-    let provider = config.admin.as_ref().and_then(|admin| admin.openid.clone());
-    Ok(Arc::new(AccountService::new(
-        policies.database.people(),
-        cookies,
-        provider.map(ProviderSignIn::new),
-    )?))
-}
-
 /// The names that browsers call the admin port by.
 fn own_origins(config: &Config) -> OwnOrigins {
     match &config.admin {
@@ -194,14 +152,5 @@ fn own_origins(config: &Config) -> OwnOrigins {
             public_url: admin.public_url.clone(),
         },
         None => OwnOrigins::default(),
-    }
-}
-
-/// The store and the fleet, as the console shows them.
-fn fleet_parts(fleet: &FleetMember) -> FleetParts {
-    FleetParts {
-        store: fleet.spec.redacted_url(),
-        breaker: fleet.node.breaker.clone(),
-        share: fleet.node.share.clone(),
     }
 }

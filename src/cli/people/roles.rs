@@ -3,7 +3,7 @@
 use clap::Args;
 use tollgate_policies::people::{ApplicationRole, FleetRole, Rights, RoleChange};
 
-use crate::admin::caller::{application_word, fleet_word};
+use crate::team::accounts::role_words::{application_word, fleet_word};
 
 /// Roles for somebody, or for a token.
 #[derive(Clone, Debug, Args)]

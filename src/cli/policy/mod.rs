@@ -20,8 +20,8 @@ use super::admin_client::{AdminCall, target};
 use super::arguments::{QueryPairs, add_flag, add_value};
 use super::output::CommandOutput;
 use super::text::policies::{show_changes, show_history, show_object_history, show_outcome};
-use crate::admin::views::policies::{RevisionChangesView, RevisionsView};
 use crate::config::{PolicySet, STDIN, of_stdin};
+use crate::team::views::policies::{RevisionChangesView, RevisionsView};
 
 /// Move policies between a file and the database of a running gateway, and go through their
 /// history.

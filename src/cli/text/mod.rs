@@ -2,4 +2,5 @@
 
 pub mod bucket;
 pub mod explanation;
+#[cfg(feature = "team")]
 pub mod policies;

@@ -2,12 +2,11 @@
 //! plane every two seconds.
 //!
 //! `totals` reads the metrics, `track` has what is kept of a route or of a limit, each a `history`
-//! of bounded length, and `latency` its quantiles. Guarantees that the room is bounded: 7 kB for a
+//! of bounded length. Guarantees that the room is bounded: 7 kB for a
 //! route and 4 kB for a limit that had requests, and for [`MOST`] of each at most. A request pays
 //! nothing.
 
 pub mod history;
-pub mod latency;
 pub mod totals;
 pub mod track;
 
@@ -190,7 +189,7 @@ mod tests {
     #[test]
     fn a_route_takes_seven_kilobytes_and_a_limit_four() {
         let of_route = LENGTH * size_of::<TrafficSample>()
-            + history::NOW * totals::BUCKETS * 4
+            + history::NOW * crate::observe::latency::BUCKETS * 4
             + size_of::<TrafficTrack>();
         let of_limit = LENGTH * size_of::<DecisionSample>() + size_of::<LimitTrack>();
         assert!(

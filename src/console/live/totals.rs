@@ -4,12 +4,9 @@ use std::collections::HashMap;
 
 use metrics::Key;
 
-use crate::observe::metrics::REQUEST_BUCKETS;
+use crate::observe::latency::BUCKETS;
 use crate::observe::recorder::MetricsHandle;
 use crate::observe::series::label;
-
-/// Buckets of a latency: one for each bound, and one for what is over all of them.
-pub const BUCKETS: usize = REQUEST_BUCKETS.len() + 1;
 
 /// The verdicts of a limit, by their labels.
 pub const VERDICTS: [&str; 6] = [

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use super::history::{History, NOW};
-use super::latency::quantile;
-use super::totals::{BUCKETS, LimitTotals, TrafficTotals};
+use super::totals::{LimitTotals, TrafficTotals};
+use crate::observe::latency::{BUCKETS, quantile};
 
 /// The requests of a route, or of all.
 #[derive(Debug, Default)]

@@ -14,6 +14,7 @@ use tollgate_limiter::store::inspect::TokenGrant;
 use super::limit::BucketLookup;
 use super::list::encode;
 use crate::admin::bucket_service::LevelSource;
+use crate::admin::caller::AdminCaller;
 use crate::admin::pages::buckets::{ChangeAuthor, change, find, look};
 use crate::admin::problem_details::ProblemDetails;
 use crate::admin::query::{BucketQuery, Pairs};
@@ -86,7 +87,7 @@ pub async fn show(
     Path(limit): Path<String>,
     Query(pairs): Query<Pairs>,
 ) -> Response {
-    if let Err(problem) = visitor.may_look_at(&console, &limit) {
+    if let Err(problem) = visitor.may_look_at(&limit) {
         return console.refuse(&visitor, &problem);
     }
     let listed = match find(&console.admin.gateway.load(), &limit) {
@@ -107,7 +108,7 @@ pub async fn submit(
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     form: ConsoleForm,
 ) -> Response {
-    if let Err(problem) = form.visitor.may_look_at(&console, &limit) {
+    if let Err(problem) = form.visitor.may_look_at(&limit) {
         return console.refuse(&form.visitor, &problem);
     }
     let listed = match find(&console.admin.gateway.load(), &limit) {
@@ -195,7 +196,7 @@ impl AskedChange {
                 ));
             }
         };
-        let caller = form.visitor.caller()?.clone();
+        let caller = AdminCaller::new(std::sync::Arc::new(form.visitor.caller()?.clone()));
         let author =
             ChangeAuthor::named(caller, peer, form.field("operator"), form.field("reason"))?;
         Ok(Self {
@@ -211,7 +212,7 @@ impl BucketPage {
         let limit = listed.limit().name.to_string();
         let shell = visitor.shell(console, "Limits", &format!("A bucket of {limit}"));
         Self {
-            may_change: visitor.may_change(console, &limit),
+            may_change: visitor.may_change(&limit),
             lookup: BucketLookup::of(listed, &shell),
             shell,
             limit_path: format!("/console/limits/{}", encode(&limit)),

@@ -149,7 +149,7 @@ impl DeniedPart {
             .and_then(|denials| denials.find(limit));
         let top = watched.map(|keys| keys.top(MOST_KEYS)).unwrap_or_default();
         // They name clients. Without accounts, only this machine reaches the port.
-        let shows_keys = visitor.may_look_at(console, limit).is_ok();
+        let shows_keys = visitor.may_look_at(limit).is_ok();
         let row = |hitter: &tollgate_limiter::request::heavy_hitters::HeavyHitter| {
             let about = if hitter.error > 0 { "about " } else { "" };
             let count = format!("{about}{}", numbers::count(hitter.count));

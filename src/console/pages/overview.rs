@@ -9,9 +9,9 @@ use super::charts::{Charts, TrafficMinutes, TrafficSummary};
 use super::limits::LimitTable;
 use super::routes::RouteTraffic;
 
+use crate::admin::config_status::{FileReading, PolicyReading};
 use crate::admin::state::LifecyclePhase;
 use crate::clock;
-use crate::console::config_status::{FileReading, PolicyReading};
 use crate::console::live::LiveData;
 use crate::console::numbers::{self, plural};
 use crate::console::shell::{Shell, Visitor, page};

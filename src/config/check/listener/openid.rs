@@ -1,12 +1,10 @@
 //! `openid_connect` of the admin server.
 
-use tollgate_policies::people::Rights;
-
 use crate::config::check::store::pem;
-use crate::config::file::identity::openid::{GroupRole, RawOpenId};
+use crate::config::file::identity::openid::RawOpenId;
 use crate::config::file::scalar::path::FilePath;
 use crate::config::report::{Report, ValueProblem, quote};
-use crate::config::settings::SignInSpec;
+use crate::config::settings::{GroupRole, SignInSpec};
 use crate::config::yaml::decode::Located;
 use crate::identity::openid::spec::{ClientSecret, OpenIdSpec};
 use crate::transport::tls::client::{ClientTls, ClientTlsSpec};
@@ -33,18 +31,11 @@ pub fn sign_in(raw: &RawOpenId, report: &mut Report) -> Option<SignInSpec> {
         scopes.insert(0, OPENID.to_owned());
     }
     let roles = raw.roles.build(|groups| {
-        let group = |(name, roles): (String, &[Located<GroupRole>])| (name, rights(roles));
-        let entries = groups
-            .0
-            .iter()
-            .map(|entry| Some((entry.text.clone(), &*entry.value.as_ref()?.0)));
-        Some(
-            entries
-                .collect::<Option<Vec<_>>>()?
-                .into_iter()
-                .map(group)
-                .collect::<Vec<_>>(),
-        )
+        let mut roles = Vec::new();
+        for entry in &groups.0 {
+            roles.push((entry.text.clone(), listed(&entry.value.as_ref()?.0)));
+        }
+        Some(roles)
     });
     let (roles, creates_accounts) = (roles?, raw.create_accounts.value()?);
     if creates_accounts && roles.is_none() {
@@ -72,21 +63,8 @@ pub fn sign_in(raw: &RawOpenId, report: &mut Report) -> Option<SignInSpec> {
     })
 }
 
-fn rights(roles: &[Located<GroupRole>]) -> Rights {
-    let mut rights = Rights::default();
-    for at in roles {
-        match &at.value {
-            GroupRole::Fleet(role) => rights.fleet = rights.fleet.max(Some(*role)),
-            GroupRole::Application(application, role) => {
-                let known = rights
-                    .applications
-                    .entry(application.clone())
-                    .or_insert(*role);
-                *known = (*known).max(*role);
-            }
-        }
-    }
-    rights
+fn listed(roles: &[Located<GroupRole>]) -> Vec<GroupRole> {
+    roles.iter().map(|role| role.value.clone()).collect()
 }
 
 fn tls(raw: &RawOpenId, report: &mut Report) -> Option<Option<ClientTls>> {

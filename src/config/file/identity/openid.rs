@@ -3,12 +3,12 @@
 
 use http::Uri;
 use serde_json::{Value as Json, json};
-use tollgate_policies::people::{ApplicationRole, FleetRole};
 
 use crate::config::file::scalar::path::FilePath;
 use crate::config::file::scalar::text::PlainText;
 use crate::config::file::store::PemPath;
 use crate::config::report::{ValueProblem, quote};
+use crate::config::settings::GroupRole;
 use crate::config::yaml::collection::{Mapping, NonEmptyList, OneOrMore};
 use crate::config::yaml::decode::{Located, Scalar};
 use crate::config::yaml::record::record;
@@ -49,13 +49,6 @@ pub struct IssuerUrl {
     pub is_secure: bool,
     /// Whether it is on this machine.
     pub is_here: bool,
-}
-
-/// A role that a group has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum GroupRole {
-    Fleet(FleetRole),
-    Application(String, ApplicationRole),
 }
 
 impl Scalar for IssuerUrl {
@@ -100,19 +93,19 @@ impl Scalar for GroupRole {
                 .hint("write admin, operator, viewer, or APPLICATION=viewer, editor or owner, such as shop=editor")
         };
         match text.split_once('=') {
-            None if text == "admin" => Ok(Self::Fleet(FleetRole::Admin)),
-            None if text == "operator" => Ok(Self::Fleet(FleetRole::Operator)),
-            None if text == "viewer" => Ok(Self::Fleet(FleetRole::Viewer)),
-            Some((application, role)) if !application.is_empty() => {
-                let role = match role {
-                    "viewer" => ApplicationRole::Viewer,
-                    "editor" => ApplicationRole::Editor,
-                    "owner" => ApplicationRole::Owner,
-                    _ => return Err(problem()),
-                };
-                Ok(Self::Application(application.to_owned(), role))
-            }
-            _ => Err(problem()),
+            None => match text {
+                "admin" => Ok(Self::Admin),
+                "operator" => Ok(Self::Operator),
+                "viewer" => Ok(Self::Viewer),
+                _ => Err(problem()),
+            },
+            Some(("", _)) => Err(problem()),
+            Some((application, role)) => match role {
+                "viewer" => Ok(Self::ViewerOf(application.to_owned())),
+                "editor" => Ok(Self::EditorOf(application.to_owned())),
+                "owner" => Ok(Self::OwnerOf(application.to_owned())),
+                _ => Err(problem()),
+            },
         }
     }
 

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
-use tollgate_policies::database::PolicyDatabase;
 
 use crate::config::report::{ValueProblem, quote};
 use crate::config::yaml::decode::{Located, Scalar};
@@ -39,20 +38,33 @@ impl Scalar for DatabaseUrl {
     const WHAT: &'static str = "the address of a database";
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
-        let problem = |error| {
-            ValueProblem::new(format!("this is not the address of a database: {error}")).hint(
-                "write sqlite:///var/lib/tollgate/policies.db, postgres://user:password@host/name or \
-                 mysql://user:password@host/name, with special characters of the password percent-encoded",
-            )
-        };
-        PolicyDatabase::open(text)
-            .map(|_| Self(text.into()))
-            .map_err(problem)
+        check_database(text)?;
+        Ok(Self(text.into()))
     }
 
     fn schema() -> Json {
         json!({ "type": "string", "pattern": or_variable("(sqlite|postgres|postgresql|mysql|mariadb):.+") })
     }
+}
+
+#[cfg(feature = "team")]
+fn check_database(text: &str) -> Result<(), ValueProblem> {
+    match tollgate_policies::database::PolicyDatabase::open(text) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(ValueProblem::new(format!(
+            "this is not the address of a database: {error}"
+        ))
+        .hint(
+            "write sqlite:///var/lib/tollgate/policies.db, postgres://user:password@host/name or \
+             mysql://user:password@host/name, with special characters of the password percent-encoded",
+        )),
+    }
+}
+
+#[cfg(not(feature = "team"))]
+fn check_database(_: &str) -> Result<(), ValueProblem> {
+    let problem = ValueProblem::new("this build of Tollgate has no policies in a database");
+    Err(problem.hint("use a build with the feature `team`, or leave `policies` out"))
 }
 
 impl Scalar for CopyPath {

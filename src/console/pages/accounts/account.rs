@@ -17,6 +17,7 @@ use crate::console::forms::ConsoleForm;
 use crate::console::numbers::short_time;
 use crate::console::shell::{Shell, Visitor, page_with};
 use crate::console::state::ConsoleState;
+use crate::team::accounts::problems;
 
 /// The longest that a token may be told to last: ten years.
 const MOST_DAYS: u64 = 3_650;
@@ -93,11 +94,7 @@ async fn end_sessions(
 ) -> Result<HeaderValue, ProblemDetails> {
     let (accounts, caller) = (console.accounts()?, form.visitor.caller()?);
     console.tokens.spend(form.token)?;
-    let ended = accounts
-        .people
-        .end_sessions(&caller.name)
-        .await
-        .map_err(|error| ProblemDetails::database(&error))?;
+    let ended = accounts.people.end_sessions(&caller.name).await?;
     if accounts.records_session(&caller.name) {
         let detail = format!("everywhere: {ended} sessions");
         caller
@@ -152,7 +149,7 @@ async fn change_password(
     console.tokens.spend(form.token)?;
     let tokens = earlier_tokens(form);
     let changed = accounts.people.set_password(&account, new, tokens).await;
-    let account = changed.map_err(|error| ProblemDetails::people(&error))?;
+    let account = changed.map_err(|error| problems::people(&error))?;
     let detail = format!("their own{}", and_tokens(tokens));
     caller
         .record(
@@ -209,7 +206,7 @@ async fn create_token(
     let account = check_presence(accounts, caller, form, peer).await?;
     console.tokens.spend(form.token)?;
     let made = accounts.people.create_token(&account, &new).await;
-    let (secret, token) = made.map_err(|error| ProblemDetails::people(&error))?;
+    let (secret, token) = made.map_err(|error| problems::people(&error))?;
     let detail = format!("{}: {}", token.label, show_rights(&token.scope));
     caller
         .record(
@@ -233,7 +230,7 @@ async fn revoke_token(
     let id = form.field("id");
     console.tokens.spend(form.token)?;
     let revoked = accounts.people.revoke_token(&caller.name, id).await;
-    if !revoked.map_err(|error| ProblemDetails::database(&error))? {
+    if !revoked? {
         return Err(ProblemDetails::not_found(
             "such token of yours, or it was revoked before",
         ));
@@ -272,8 +269,7 @@ impl AccountPage {
         problem: Option<ProblemDetails>,
     ) -> Result<Self, ProblemDetails> {
         let (accounts, caller) = (console.accounts()?, visitor.caller()?);
-        let away = |error| ProblemDetails::database(&error);
-        let tokens = accounts.people.tokens(&caller.name).await.map_err(away)?;
+        let tokens = accounts.people.tokens(&caller.name).await?;
         let row = |token: tollgate_policies::people::ApiToken| TokenRow {
             scope: show_rights(&token.scope),
             created: short_time(&token.created_at.to_string()),

@@ -66,14 +66,12 @@ impl AuditPage {
     ) -> Result<Self, ProblemDetails> {
         let people = &console.accounts()?.people;
         visitor.may(Operation::ViewFleet, "")?;
-        let away = |error| ProblemDetails::database(&error);
         let entries = people
             .audit(Page {
                 before: query.before,
                 limit: ON_PAGE,
             })
-            .await
-            .map_err(away)?;
+            .await?;
         let (verdict, is_damaged) = match query.verify {
             false => (String::new(), false),
             true => match console.accounts()?.verify_audit().await? {

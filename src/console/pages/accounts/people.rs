@@ -9,12 +9,13 @@ use tollgate_policies::people::{AuditOutcome, NewAccount, Operation, Rights, Use
 
 use super::presence::{PresencePart, check_presence};
 use super::words::{chosen_fleet_role, show_rights};
-use crate::admin::caller::Caller;
 use crate::admin::problem_details::ProblemDetails;
 use crate::console::forms::ConsoleForm;
 use crate::console::pages::encode;
 use crate::console::shell::{Shell, Visitor, page_with};
 use crate::console::state::ConsoleState;
+use crate::team::accounts::problems;
+use crate::team::caller::Caller;
 
 #[derive(Template)]
 #[template(path = "people.html")]
@@ -94,7 +95,7 @@ async fn make(
         .people
         .create(&new)
         .await
-        .map_err(|error| ProblemDetails::people(&error))?;
+        .map_err(|error| problems::people(&error))?;
     let object = format!("account {}", made.name);
     caller
         .record(
@@ -147,11 +148,7 @@ impl PeoplePage {
     ) -> Result<Self, ProblemDetails> {
         let (accounts, caller) = (console.accounts()?, visitor.caller()?);
         may_see_people(caller)?;
-        let all = accounts
-            .people
-            .accounts()
-            .await
-            .map_err(|error| ProblemDetails::database(&error))?;
+        let all = accounts.people.accounts().await?;
         let row = |account: UserAccount| PersonRow {
             href: format!("/console/people/{}", encode(&account.name)),
             rights: show_rights(&visible_rights(caller, &account.rights)),

@@ -16,13 +16,15 @@ use super::presence::{PresencePart, check_presence};
 use super::words::{
     and_tokens, chosen_fleet_role, chosen_role, earlier_tokens, show_rights, show_role_change,
 };
-use crate::admin::caller::{Caller, fleet_word};
 use crate::admin::problem_details::ProblemDetails;
 use crate::console::forms::ConsoleForm;
 use crate::console::numbers::short_time;
 use crate::console::pages::encode;
 use crate::console::shell::{Shell, Visitor, page_with};
 use crate::console::state::ConsoleState;
+use crate::team::accounts::problems;
+use crate::team::accounts::role_words::fleet_word;
+use crate::team::caller::Caller;
 
 #[derive(Template)]
 #[template(path = "person.html")]
@@ -81,12 +83,7 @@ async fn answer(
 }
 
 async fn find(console: &ConsoleState, name: &str) -> Result<UserAccount, ProblemDetails> {
-    let found = console
-        .accounts()?
-        .people
-        .account(name)
-        .await
-        .map_err(|error| ProblemDetails::database(&error))?;
+    let found = console.accounts()?.people.account(name).await?;
     found.ok_or_else(|| ProblemDetails::not_found("such account"))
 }
 
@@ -103,9 +100,7 @@ async fn carry_out(
     let change = asked_change(form)?;
     let account = find(console, name).await?;
     if change.made_at != Some(account.created_at) {
-        return Err(ProblemDetails::people(&PeopleError::Changed(
-            name.to_owned(),
-        )));
+        return Err(problems::people(&PeopleError::Changed(name.to_owned())));
     }
     if action == "password" && name == caller.name {
         return Err(ProblemDetails::bad_request(
@@ -121,7 +116,7 @@ async fn carry_out(
     console.tokens.spend(form.token)?;
     let detail = apply(&accounts.people, &account, &change, form)
         .await
-        .map_err(|error| ProblemDetails::people(&error))?;
+        .map_err(|error| problems::people(&error))?;
     caller
         .record(
             &format!("account_{action}"),
@@ -274,7 +269,7 @@ async fn applications(
     rights: &Rights,
 ) -> Result<BTreeSet<String>, ProblemDetails> {
     let mut names: BTreeSet<String> = rights.applications.keys().cloned().collect();
-    if let Some(policies) = &console.admin.policies {
+    if let Some(policies) = &console.team.policies {
         names.extend(
             policies
                 .database

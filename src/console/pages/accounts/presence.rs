@@ -9,13 +9,13 @@ use std::net::SocketAddr;
 
 use tollgate_policies::people::UserAccount;
 
-use crate::admin::accounts::AccountService;
-use crate::admin::caller::Caller;
 use crate::admin::problem_details::ProblemDetails;
 use crate::console::forms::ConsoleForm;
 use crate::console::pages::encode;
 use crate::console::shell::Visitor;
 use crate::console::state::ConsoleState;
+use crate::team::accounts::AccountService;
+use crate::team::caller::Caller;
 
 /// The account of the caller, who has just proven to be its owner: by the field `current` of the
 /// form, or without a password by having been asked by the provider within ten minutes.
@@ -28,11 +28,7 @@ pub async fn check_presence(
     form: &ConsoleForm,
     peer: SocketAddr,
 ) -> Result<UserAccount, ProblemDetails> {
-    let found = accounts
-        .people
-        .session(caller.session())
-        .await
-        .map_err(|error| ProblemDetails::database(&error))?;
+    let found = accounts.people.session(caller.session()).await?;
     let (account, _) = found.ok_or_else(|| ProblemDetails::bad_request("the session has ended"))?;
     if account.has_password {
         return check_current_password(accounts, caller, form, peer).await;
@@ -83,11 +79,7 @@ impl PresencePart {
     /// When the database is away.
     pub async fn of(console: &ConsoleState, visitor: &Visitor) -> Result<Self, ProblemDetails> {
         let (accounts, caller) = (console.accounts()?, visitor.caller()?);
-        let account = accounts
-            .people
-            .account(&caller.name)
-            .await
-            .map_err(|error| ProblemDetails::database(&error))?;
+        let account = accounts.people.account(&caller.name).await?;
         let asks_password = account.is_some_and(|account| account.has_password);
         let may_prove = !asks_password
             && accounts.provider().is_ok()

@@ -23,6 +23,7 @@ use crate::console::shell::{Shell, Visitor, page};
 use crate::console::state::ConsoleState;
 use crate::identity::openid::pending::PendingSignIn;
 use crate::identity::openid::provider::ProviderAnswer;
+use crate::team::accounts::problems;
 
 /// Where a browser comes back to.
 const RETURN: &str = "/console/sign-in/return";
@@ -84,7 +85,7 @@ async fn begun(
         .map_err(|_| ProblemDetails::provider_away("the system has no random numbers"))?;
     let place = provider.sign_in_url(&pending, &return_to(console)).await;
     let place =
-        place.map_err(|fault| ProblemDetails::provider_for_strangers(provider.issuer(), &fault))?;
+        place.map_err(|fault| problems::provider_for_strangers(provider.issuer(), &fault))?;
     let cookie = accounts.cookies.begin_sign_in(&pending.text(&provider.key));
     Ok((
         cookie.ok_or_else(|| ProblemDetails::bad_request("the page to go on with is too odd"))?,

@@ -13,13 +13,13 @@ use axum::response::{IntoResponse, Redirect, Response};
 use serde::Deserialize;
 use tollgate_policies::people::AuditOutcome;
 
-use crate::admin::accounts::AccountService;
-use crate::admin::caller::{CallerProof, unknown_caller};
 use crate::admin::problem_details::ProblemDetails;
 use crate::console::forms::{ConsoleForm, page_of_console};
 use crate::console::pages::encode;
 use crate::console::shell::{Shell, Visitor, page, page_with};
 use crate::console::state::ConsoleState;
+use crate::team::accounts::AccountService;
+use crate::team::caller::CallerProof;
 
 #[derive(Template)]
 #[template(path = "sign_in.html")]
@@ -68,7 +68,7 @@ pub async fn show(
     match accounts.has_accounts().await {
         _ if visitor.caller.is_some() => Redirect::to(&next).into_response(),
         Ok(true) => page(&SignInPage::new(&console, &visitor, next)),
-        Ok(false) | Err(_) => console.refuse(&visitor, &unknown_caller(Some(accounts)).await),
+        Ok(false) | Err(_) => console.refuse(&visitor, &accounts.unknown_caller().await),
     }
 }
 
@@ -125,11 +125,7 @@ async fn sign_in(
 /// Ends the visitor's session in the database. The cookie that takes theirs away.
 async fn end(console: &ConsoleState, visitor: &Visitor) -> Result<HeaderValue, ProblemDetails> {
     let (accounts, caller) = (console.accounts()?, visitor.caller()?);
-    accounts
-        .people
-        .end_session(caller.session())
-        .await
-        .map_err(|error| ProblemDetails::database(&error))?;
+    accounts.people.end_session(caller.session()).await?;
     if accounts.records_session(&caller.name) {
         caller
             .record(
@@ -167,7 +163,7 @@ impl ConsoleState {
     /// # Errors
     /// When there are none.
     pub fn accounts(&self) -> Result<&AccountService, ProblemDetails> {
-        self.admin.accounts.as_deref().ok_or_else(|| {
+        self.team.accounts.as_deref().ok_or_else(|| {
             ProblemDetails::not_found("page for accounts")
                 .hint("accounts come with a database: policies.database in the file")
         })

@@ -2,9 +2,9 @@
 
 use tollgate_policies::people::{ApplicationRole, EarlierTokens, FleetRole};
 
-pub use crate::admin::accounts::role_words::{show_rights, show_role_change};
 use crate::admin::problem_details::ProblemDetails;
 use crate::console::forms::ConsoleForm;
+pub use crate::team::accounts::role_words::{show_rights, show_role_change};
 
 /// The role in an application that a form has chosen. `None`: none.
 pub fn chosen_role(word: &str) -> Result<Option<ApplicationRole>, ProblemDetails> {

@@ -1,0 +1,81 @@
+//! The console as a part of the control plane.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use axum::Router;
+use parking_lot::Mutex;
+
+use crate::admin::AdminExtension;
+use crate::admin::config_status::ConfigStatus;
+use crate::admin::state::AdminState;
+use crate::app::exporter::Exporter;
+use crate::app::shared::SharedState;
+use crate::app::team::TeamControl;
+use crate::console::state::{ConsoleParts, ConsoleState, FleetParts};
+use crate::console::tokens::FormTokens;
+use crate::observe::recorder::MetricsHandle;
+use crate::{clock, console};
+
+/// The parts of a gateway that its console shows.
+pub struct ShownParts<'a> {
+    pub admin: AdminState,
+    pub team: &'a TeamControl,
+    pub status: Arc<ConfigStatus>,
+    pub metrics: MetricsHandle,
+    pub exporter: Arc<Exporter>,
+    pub shared: &'a SharedState,
+}
+
+/// The console of a running gateway.
+pub struct ConsoleControl(ConsoleState);
+
+impl ConsoleControl {
+    /// The console on the admin port that `listener` is.
+    ///
+    /// # Errors
+    /// When the listener has no address, or the system no random numbers.
+    pub fn new(listener: &TcpListener, shown: ShownParts<'_>) -> anyhow::Result<Option<Self>> {
+        let exporter = shown.exporter;
+        let Ok(tokens) = FormTokens::new() else {
+            anyhow::bail!("the system has no random numbers");
+        };
+        Ok(Some(Self(ConsoleState::new(ConsoleParts {
+            admin: shown.admin,
+            team: shown.team.team.clone(),
+            address: listener.local_addr()?,
+            config: shown.status,
+            metrics: shown.metrics,
+            in_flight: Arc::new(move || exporter.in_flight()),
+            fleet: fleet_parts(shown.shared),
+            started: clock::now(),
+            tokens,
+            live: Mutex::default(),
+        }))))
+    }
+
+    /// Names the console in the index of the admin port.
+    pub fn add_to_index(&self, extension: &mut AdminExtension) {
+        extension.index += console::INDEX;
+    }
+
+    /// The pages of the admin port and those of the console.
+    pub fn with_pages(&self, pages: Router) -> Router {
+        pages.merge(console::router(self.0.clone()))
+    }
+
+    /// Keeps what the console shows of the last minutes. Runs until dropped.
+    pub async fn sample(&self) {
+        self.0.sample().await;
+    }
+}
+
+/// The store and the fleet, as the console shows them.
+fn fleet_parts(shared: &SharedState) -> Option<FleetParts> {
+    let fleet = shared.fleet.as_ref()?;
+    Some(FleetParts {
+        store: fleet.spec.redacted_url(),
+        breaker: fleet.node.breaker.clone(),
+        share: fleet.node.share.clone(),
+    })
+}

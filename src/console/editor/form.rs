@@ -1,0 +1,441 @@
+//! `/console/edit`: an object in a form. A change takes two steps: what it would do, and then, with
+//! a reason, that it is done.
+
+use askama::Template;
+use axum::extract::{Query, State};
+use axum::response::{IntoResponse, Redirect, Response};
+use serde::Deserialize;
+use serde_json::Value as Json;
+use tollgate_policies::model::{Expected, ObjectChange, ObjectEdit, ObjectId, ObjectKind};
+use tollgate_policies::people::Operation;
+
+use super::choices::offer;
+use super::fields::{self, ShownField};
+use super::shown::{ShownChanges, service};
+use crate::admin::problem_details::{MistakeView, ProblemDetails};
+use crate::console::forms::ConsoleForm;
+use crate::console::pages::list::encode;
+use crate::console::shell::{Shell, Visitor, page, page_with};
+use crate::console::state::ConsoleState;
+use crate::identity::api_key::NewApiKey;
+use crate::team::api::request::may_see;
+use crate::team::caller::Caller;
+use crate::team::changes::document::place_of;
+use crate::team::changes::proposal::Proposal;
+use crate::team::policies::candidate::{CANDIDATE, CandidateEnd};
+
+#[derive(Template)]
+#[template(path = "object_form.html")]
+struct ObjectFormPage {
+    shell: Shell,
+    title: String,
+    application: String,
+    application_path: String,
+    kind: &'static str,
+    kind_words: String,
+    name: String,
+    is_new: bool,
+    expected: String,
+    problem: Option<ProblemDetails>,
+    /// The name of the first field with a mistake. Empty: none has one.
+    first_mistake: String,
+    /// The page of the limit that a strategy is.
+    limit_path: String,
+    /// Mistakes that are of no field.
+    mistakes: Vec<MistakeView>,
+    fields: Vec<ShownField>,
+    may_change: bool,
+    may_delete: bool,
+    /// Whether a candidate can be ended.
+    is_tried: bool,
+}
+
+#[derive(Template)]
+#[template(path = "object_review.html")]
+struct ReviewPage {
+    shell: Shell,
+    title: String,
+    changes: ShownChanges,
+    /// An API key that was made for it.
+    key: Option<String>,
+    /// The fields of the form that makes the change.
+    hidden: Vec<(&'static str, String)>,
+    back: String,
+    is_deletion: bool,
+}
+
+/// The object that a page is about.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct EditQuery {
+    application: String,
+    kind: String,
+    name: String,
+}
+
+/// An object, and what a form says of it.
+struct AskedEdit {
+    application: String,
+    kind: ObjectKind,
+    name: String,
+    expected: String,
+    is_deletion: bool,
+}
+
+/// `GET /console/edit`
+pub async fn show(
+    State(console): State<ConsoleState>,
+    visitor: Visitor,
+    caller: Caller,
+    Query(query): Query<EditQuery>,
+) -> Response {
+    match open(&console, &visitor, &caller, query).await {
+        Ok(found) => page(&found),
+        Err(problem) => console.refuse(&visitor, &problem),
+    }
+}
+
+/// `POST /console/edit`
+pub async fn submit(
+    State(console): State<ConsoleState>,
+    caller: Caller,
+    form: ConsoleForm,
+) -> Response {
+    match change(&console, &caller, &form).await {
+        Ok(response) => response,
+        Err(problem) => console.refuse(&form.visitor, &problem),
+    }
+}
+
+async fn open(
+    console: &ConsoleState,
+    visitor: &Visitor,
+    caller: &Caller,
+    query: EditQuery,
+) -> Result<ObjectFormPage, ProblemDetails> {
+    let mut asked = AskedEdit::new(query.application, &query.kind, query.name, String::new())?;
+    let policies = service(console)?;
+    if asked.name.is_empty() {
+        caller.may(Operation::Change(asked.kind), &asked.application)?;
+        let mut fields = fields::of_body(asked.kind, &Json::Object(serde_json::Map::new()));
+        offer(
+            console,
+            &policies.database.state(None).await?,
+            asked.owner(),
+            &mut fields,
+        );
+        asked.expected = "absent".to_owned();
+        return Ok(ObjectFormPage::new(
+            console,
+            (visitor, caller),
+            asked,
+            fields,
+        ));
+    }
+    let id = asked.id()?;
+    may_see(caller, asked.kind, id.belongs_to())?;
+    let state = policies.database.state(None).await?;
+    let object = state
+        .get(&id)
+        .ok_or_else(|| ProblemDetails::unknown_policy(format!("there is no {id}")))?;
+    let mut fields = fields::of_body(asked.kind, &object.body);
+    offer(console, &state, asked.owner(), &mut fields);
+    asked.expected = object.version();
+    Ok(ObjectFormPage::new(
+        console,
+        (visitor, caller),
+        asked,
+        fields,
+    ))
+}
+
+async fn change(
+    console: &ConsoleState,
+    caller: &Caller,
+    form: &ConsoleForm,
+) -> Result<Response, ProblemDetails> {
+    let text = |name: &str| form.field(name).to_owned();
+    let mut asked = AskedEdit::new(
+        text("application"),
+        form.field("kind"),
+        text("name"),
+        text("expected"),
+    )?;
+    let belongs_to = if asked.kind == ObjectKind::Application {
+        &asked.name
+    } else {
+        &asked.application
+    };
+    // Before anything of the form is read.
+    caller.may_change_policies(Some(belongs_to))?;
+    asked.is_deletion = form.field("action") == "delete";
+    let is_saving = form.field("step") == "save";
+    let end = match form.field("action") {
+        "promote" => Some(CandidateEnd::Promoted),
+        "abort" => Some(CandidateEnd::Aborted),
+        _ => None,
+    };
+    let mut fields = if let Some(end) = end {
+        fields::of_body(asked.kind, &ended(console, caller, (&asked, end)).await?)
+    } else if is_saving && !asked.is_deletion {
+        let body = serde_json::from_str(form.field("body"));
+        fields::of_body(
+            asked.kind,
+            &body.map_err(|_| ProblemDetails::bad_request("the form's body is no JSON"))?,
+        )
+    } else {
+        fields::of_form(asked.kind, &form.fields)
+    };
+    let mut body = if asked.is_deletion {
+        None
+    } else {
+        fields::body(asked.kind, &mut fields)
+    };
+    let key = body
+        .as_mut()
+        .filter(|_| asked.kind == ObjectKind::ApiKey && !is_saving)
+        .and_then(make_key);
+    if body.is_none() && !asked.is_deletion {
+        let page = ObjectFormPage::new(console, (&form.visitor, caller), asked, fields);
+        return Ok(page_with(
+            &page,
+            Some(ProblemDetails::unusable_policies("").head()),
+        ));
+    }
+    let id = match asked.id() {
+        Ok(id) => id,
+        Err(problem) => return Ok(refused(console, (form, caller), (asked, fields), problem)),
+    };
+    let edit = ObjectEdit {
+        id: id.clone(),
+        expected: asked.expected()?,
+        body: body.clone(),
+    };
+    let proposal = Proposal {
+        edits: vec![edit],
+        reason: text("reason"),
+        dry_run: !is_saving,
+    };
+    if is_saving && proposal.reason.is_empty() {
+        return Err(
+            ProblemDetails::bad_request("a change wants a reason").hint("go back, and say why")
+        );
+    }
+    if is_saving {
+        console.tokens.spend(form.token)?;
+    }
+    match proposal.submit(service(console)?, caller).await {
+        Ok(accepted) => Ok(match accepted.revision {
+            Some(revision) => Redirect::to(&format!("/console/revisions/{}?done", revision.number))
+                .into_response(),
+            None => {
+                let review =
+                    ReviewPage::new((console, &form.visitor), &asked, &accepted.changes, body);
+                page(&ReviewPage { key, ..review })
+            }
+        }),
+        Err(problem) if problem.status == 403 => Err(problem),
+        Err(problem) => {
+            // Without the database the form has no choices, and still all that was written.
+            let state = service(console)?.database.state(None).await;
+            if let Ok(state) = &state {
+                offer(console, state, asked.owner(), &mut fields);
+            }
+            if !problem.conflicts.is_empty() {
+                // The next form is made upon the change of the others, and shown as such.
+                asked.expected = state?
+                    .get(&id)
+                    .map_or_else(|| "absent".to_owned(), |object| object.version());
+            }
+            Ok(refused(console, (form, caller), (asked, fields), problem))
+        }
+    }
+}
+
+/// Makes an API key for a body that has none. The key is on the page to review alone: its hash goes
+/// on from there.
+fn make_key(body: &mut Json) -> Option<String> {
+    let body = body
+        .as_object_mut()
+        .filter(|body| !body.contains_key("key_sha256"))?;
+    // Without random bytes the check says that there is no hash.
+    let NewApiKey { key, key_sha256 } = NewApiKey::generate()?;
+    body.insert("key_sha256".to_owned(), key_sha256.into());
+    Some(key)
+}
+
+/// A strategy without its candidate, or with that as its limit.
+async fn ended(
+    console: &ConsoleState,
+    caller: &Caller,
+    (asked, end): (&AskedEdit, CandidateEnd),
+) -> Result<Json, ProblemDetails> {
+    let id = asked.id()?;
+    caller.may(Operation::View, id.belongs_to())?;
+    let state = service(console)?.database.state(None).await?;
+    let body = state.get(&id).and_then(|object| end.of(&object.body));
+    body.ok_or_else(|| ProblemDetails::unknown_policy(format!("{id} has no candidate any more")))
+}
+
+/// The form again, with why it was not taken.
+fn refused(
+    console: &ConsoleState,
+    (form, caller): (&ConsoleForm, &Caller),
+    (asked, mut fields): (AskedEdit, Vec<ShownField>),
+    mut problem: ProblemDetails,
+) -> Response {
+    let place = asked.id().map(|id| place_of(&id)).unwrap_or_default();
+    let mistakes = fields::place_mistakes(
+        &mut fields,
+        &place,
+        std::mem::take(&mut problem.mistakes).into_vec(),
+    );
+    let mut shown = ObjectFormPage::new(console, (&form.visitor, caller), asked, fields);
+    shown.mistakes = mistakes;
+    shown.problem = Some(problem.clone());
+    page_with(&shown, Some(problem.head()))
+}
+
+impl AskedEdit {
+    fn new(
+        application: String,
+        kind: &str,
+        name: String,
+        expected: String,
+    ) -> Result<Self, ProblemDetails> {
+        let kind: ObjectKind = kind
+            .parse()
+            .map_err(|problem| ProblemDetails::bad_request(format!("{problem}")))?;
+        Ok(Self {
+            application,
+            kind,
+            name,
+            expected,
+            is_deletion: false,
+        })
+    }
+
+    fn id(&self) -> Result<ObjectId, ProblemDetails> {
+        let application = if self.kind == ObjectKind::Application {
+            ""
+        } else {
+            &self.application
+        };
+        ObjectId::new(self.kind, application, &self.name)
+            .map_err(|problem| ProblemDetails::bad_request(problem.to_string()))
+    }
+
+    fn expected(&self) -> Result<Expected, ProblemDetails> {
+        match self.expected.as_str() {
+            "absent" => Ok(Expected::Absent),
+            version => Expected::of_version(version).ok_or_else(ProblemDetails::unconditional),
+        }
+    }
+
+    /// The application that it is, or is of.
+    fn owner(&self) -> &str {
+        if self.kind == ObjectKind::Application {
+            &self.name
+        } else {
+            &self.application
+        }
+    }
+
+    fn words(&self) -> String {
+        format!("the {} {}", kind_words(self.kind), self.name)
+    }
+}
+
+fn kind_words(kind: ObjectKind) -> &'static str {
+    match kind {
+        ObjectKind::Application => "application",
+        ObjectKind::Resource => "resource",
+        ObjectKind::Strategy => "strategy",
+        ObjectKind::Plan => "plan",
+        ObjectKind::Assignment => "client",
+        ObjectKind::ApiKey => "API key",
+    }
+}
+
+impl ObjectFormPage {
+    fn new(
+        console: &ConsoleState,
+        (visitor, caller): (&Visitor, &Caller),
+        asked: AskedEdit,
+        fields: Vec<ShownField>,
+    ) -> Self {
+        let is_new = asked.expected == "absent";
+        let words = kind_words(asked.kind);
+        let title = if is_new {
+            format!("A new {words}")
+        } else {
+            asked.name.clone()
+        };
+        let may = |operation| caller.may(operation, asked.owner()).is_ok();
+        let is_limit = asked.kind == ObjectKind::Strategy && !is_new;
+        let limit_path = format!(
+            "/console/limits/{}",
+            encode(&format!("{}.{}", asked.application, asked.name))
+        );
+        let first_mistake = fields.iter().find(|field| !field.mistakes.is_empty());
+        Self {
+            first_mistake: first_mistake.map_or_else(String::new, |field| field.name.clone()),
+            limit_path: if is_limit { limit_path } else { String::new() },
+            may_change: may(Operation::Change(asked.kind)),
+            may_delete: !is_new && may(Operation::Delete(asked.kind)),
+            shell: visitor.shell(console, "Applications", &title),
+            title,
+            application_path: format!("/console/applications/{}", encode(&asked.application)),
+            application: asked.application,
+            kind: asked.kind.word(),
+            kind_words: words.to_owned(),
+            name: asked.name,
+            is_new,
+            expected: asked.expected,
+            is_tried: fields
+                .iter()
+                .any(|field| field.name == CANDIDATE && !field.value.is_empty()),
+            problem: None,
+            mistakes: Vec::new(),
+            fields,
+        }
+    }
+}
+
+impl ReviewPage {
+    fn new(
+        (console, visitor): (&ConsoleState, &Visitor),
+        asked: &AskedEdit,
+        changes: &[ObjectChange],
+        body: Option<Json>,
+    ) -> Self {
+        let title = if asked.is_deletion {
+            format!("Delete {}?", asked.words())
+        } else {
+            format!("Save {}?", asked.words())
+        };
+        let hidden = vec![
+            ("application", asked.application.clone()),
+            ("kind", asked.kind.word().to_owned()),
+            ("name", asked.name.clone()),
+            ("expected", asked.expected.clone()),
+            (
+                "action",
+                if asked.is_deletion { "delete" } else { "write" }.to_owned(),
+            ),
+            (
+                "body",
+                body.map_or_else(String::new, |body| body.to_string()),
+            ),
+        ];
+        Self {
+            shell: visitor.shell(console, "Applications", &title),
+            title,
+            changes: changes.into(),
+            key: None,
+            hidden,
+            back: format!("/console/applications/{}", encode(&asked.application)),
+            is_deletion: asked.is_deletion,
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Counts of candidates in this process, read from its metrics.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use metrics::Key;
+
+use crate::config::Candidate;
+use crate::gateway::Gateway;
+use crate::observe::latency::BUCKETS;
+use crate::observe::recorder::MetricsHandle;
+use crate::observe::series::label;
+
+/// Verdicts of requests that a limit counts, and whether it denies them or would.
+const COUNTED: [(&str, bool); 5] = [
+    ("allowed", false),
+    ("denied", true),
+    ("degraded", true),
+    ("shadow_allowed", false),
+    ("shadow_denied", true),
+];
+
+/// Counts of one candidate since it acts on this node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CandidateTotals {
+    /// Requests that it decided on.
+    pub decisions: u64,
+    /// Those that it denied, or would have.
+    pub denied: u64,
+    /// Requests of the routes that it counts, of each while it counts it.
+    pub requests: u64,
+    /// Those that were answered with 5xx.
+    pub errors: u64,
+    pub latency: [u64; BUCKETS],
+}
+
+/// The metrics of one candidate at a moment: counts since the process began.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CandidateReading {
+    pub decisions: u64,
+    pub denied: u64,
+    /// The routes that it counts at this moment, by name.
+    pub routes: HashMap<Arc<str>, RouteReading>,
+}
+
+/// The metrics of one route at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RouteReading {
+    pub requests: u64,
+    pub errors: u64,
+    pub latency: [u64; BUCKETS],
+}
+
+impl CandidateReading {
+    /// Reads the metrics of each candidate. Those of other limits and routes are passed over.
+    pub fn read(metrics: &MetricsHandle, gateway: &Gateway, candidates: &[Candidate]) -> Vec<Self> {
+        let mut readings = vec![Self::default(); candidates.len()];
+        let by_limit: HashMap<&str, usize> = candidates
+            .iter()
+            .enumerate()
+            .map(|(at, candidate)| (&*candidate.limit, at))
+            .collect();
+        let mut by_route: HashMap<&str, BTreeSet<usize>> = HashMap::new();
+        for route in gateway.routes.iter().map(|route| &route.target.route) {
+            for at in route
+                .limits
+                .iter()
+                .filter_map(|used| by_limit.get(&*used.limit.name))
+            {
+                by_route.entry(&route.name).or_default().insert(*at);
+                // A route without a request has no metrics yet, and is counted from its first.
+                readings[*at]
+                    .routes
+                    .insert(route.name.clone(), RouteReading::default());
+            }
+        }
+        metrics.visit_counters("tollgate_ratelimit_decisions_total", |key, count| {
+            let verdict = COUNTED
+                .iter()
+                .find(|(verdict, _)| *verdict == label(key, "verdict"));
+            if let (Some((_, is_denial)), Some(at)) = (verdict, by_limit.get(label(key, "limit"))) {
+                readings[*at].decisions += count;
+                readings[*at].denied += if *is_denial { count } else { 0 };
+            }
+        });
+        let of_route = |key: &Key| by_route.get(label(key, "route")).into_iter().flatten();
+        metrics.visit_counters("tollgate_requests_total", |key, count| {
+            let is_error = label(key, "status").starts_with('5');
+            for at in of_route(key) {
+                if let Some(route) = readings[*at].routes.get_mut(label(key, "route")) {
+                    route.requests += count;
+                    route.errors += if is_error { count } else { 0 };
+                }
+            }
+        });
+        metrics.visit_histograms("tollgate_request_duration_seconds", |key, latency| {
+            for at in of_route(key) {
+                if let Some(route) = readings[*at].routes.get_mut(label(key, "route")) {
+                    route
+                        .latency
+                        .iter_mut()
+                        .zip(latency.counts())
+                        .for_each(|(bucket, count)| *bucket += count);
+                }
+            }
+        });
+        readings
+    }
+}
+
+impl CandidateTotals {
+    /// The counts since `before`.
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            decisions: self.decisions.saturating_sub(before.decisions),
+            denied: self.denied.saturating_sub(before.denied),
+            requests: self.requests.saturating_sub(before.requests),
+            errors: self.errors.saturating_sub(before.errors),
+            latency: risen(&self.latency, &before.latency),
+        }
+    }
+
+    /// Adds what has come from `before` to `now`. A route that joins begins at what it has counted
+    /// by then, and one that leaves takes nothing away.
+    pub fn add_since(&mut self, now: &CandidateReading, before: &CandidateReading) {
+        self.decisions += now.decisions.saturating_sub(before.decisions);
+        self.denied += now.denied.saturating_sub(before.denied);
+        for (name, route) in &now.routes {
+            if let Some(before) = before.routes.get(name) {
+                self.add_route(route, before);
+            }
+        }
+    }
+
+    fn add_route(&mut self, now: &RouteReading, before: &RouteReading) {
+        self.requests += now.requests.saturating_sub(before.requests);
+        self.errors += now.errors.saturating_sub(before.errors);
+        let latency = risen(&now.latency, &before.latency);
+        self.latency
+            .iter_mut()
+            .zip(latency)
+            .for_each(|(bucket, count)| *bucket += count);
+    }
+}
+
+fn risen(now: &[u64; BUCKETS], before: &[u64; BUCKETS]) -> [u64; BUCKETS] {
+    std::array::from_fn(|bucket| now[bucket].saturating_sub(before[bucket]))
+}

@@ -1,0 +1,55 @@
+//! The end of a candidate as a revision.
+
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+use tokio::task::spawn_blocking;
+use tollgate_policies::database::CommitError;
+use tollgate_policies::model::{Draft, Expected, Object, ObjectEdit, PolicyState, Revision};
+use tollgate_policies::people::ROLLOUT_AUTHOR;
+
+use crate::config::Mistakes;
+use crate::team::policies::candidate::CandidateEnd;
+use crate::team::policies::service::PolicyService;
+
+/// Ends the candidate of `strategy`, unless that has changed since: of several nodes, one does it.
+/// A state without a candidate that was good with it is good: only a promotion is checked. `None`:
+/// there is no candidate, or the process ends.
+///
+/// # Errors
+/// When the strategy has changed, the state does not fit this node's file, or the database is away.
+pub async fn commit(
+    service: Arc<PolicyService>,
+    strategy: &Object,
+    end: CandidateEnd,
+    reason: String,
+) -> Result<Option<Revision>, CommitError<Mistakes>> {
+    let Some(body) = end.of(&strategy.body) else {
+        return Ok(None);
+    };
+    let edit = ObjectEdit {
+        id: strategy.id.clone(),
+        expected: Expected::Revision(strategy.since),
+        body: Some(body),
+    };
+    let draft = Draft {
+        edits: vec![edit],
+        author: ROLLOUT_AUTHOR.to_owned(),
+        reason,
+    };
+    // The check reads the whole configuration: the control plane goes on meanwhile.
+    let runtime = Handle::current();
+    let work = move || {
+        let check = |state: &PolicyState| {
+            if end == CandidateEnd::Promoted {
+                service.check(state)
+            } else {
+                Ok(())
+            }
+        };
+        runtime.block_on(service.database.commit(&draft, check))
+    };
+    spawn_blocking(work)
+        .await
+        .map_or(Ok(None), |committed| committed.map(Some))
+}
