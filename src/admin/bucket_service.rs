@@ -74,8 +74,8 @@ pub struct BucketChange {
 }
 
 impl BucketService {
-    /// Resolves metrics, so the recorder must be installed already. `listeners` are those beside the
-    /// memory.
+    /// Resolves metrics, so the recorder must be installed already. `listeners` are the caches
+    /// beside the memory.
     pub fn new(
         memory: Arc<MemoryStore>,
         permits: Arc<PermitTable>,

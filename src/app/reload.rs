@@ -75,7 +75,7 @@ pub struct PolicyRetry {
 /// A reason why policies were not applied.
 struct PolicyRefusal {
     error: anyhow::Error,
-    /// The same policies may be applied later, without another revision.
+    /// Whether this revision may be applied later, without a newer one.
     is_transient: bool,
 }
 

@@ -1,5 +1,5 @@
-//! The shape of the tree: folders and files that read in one sitting, plain signatures, closures and
-//! comments, lints switched on.
+//! The shape of the tree: folders and files that read in one sitting, plain signatures, closures
+//! and comments, lints switched on.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::source::{Source, Token, block};
 
 const MOST_FILES: usize = 12;
 
-/// Lines of a file, comments and tests included: what 400 of 120 columns are at the widths of rustfmt.
+/// Lines of a file, comments and tests included.
 const MOST_LINES: usize = 550;
 
 /// Files longer than [`MOST_LINES`], how long they may be, and why they stay whole.
@@ -59,16 +59,12 @@ const LINTS: [(&str, &str, &[&str]); 5] = [
 pub fn folders_are_small(workspace: &Workspace) -> Vec<String> {
     let mut folders: BTreeMap<&str, usize> = BTreeMap::new();
     for source in &workspace.sources {
-        *folders
-            .entry(
-                source
-                    .path
-                    .rsplit_once('/')
-                    .map_or("", |(folder, _)| folder),
-            )
-            .or_default() += 1;
+        if let Some((folder, _)) = source.path.rsplit_once('/') {
+            *folders.entry(folder).or_default() += 1;
+        }
     }
-    let crowded = folders.iter().filter(|(_, files)| **files > MOST_FILES);
+    folders.retain(|_, files| *files > MOST_FILES);
+    let crowded = folders.iter();
     crowded
         .map(|(folder, files)| {
             format!("{folder}/: holds {files} files, and {MOST_FILES} is the bound")
@@ -94,25 +90,19 @@ pub fn files_have_heads(workspace: &Workspace) -> Vec<String> {
 
 /// Files read in one sitting.
 pub fn files_are_short(workspace: &Workspace) -> Vec<String> {
-    let bound = |path: &str| {
-        LONG_FILES
-            .iter()
-            .find(|(long, _, _)| *long == path)
-            .map_or(MOST_LINES, |(_, most, _)| *most)
-    };
-    let sized = workspace
-        .sources
-        .iter()
-        .map(|source| (source, source.text.lines().count()));
-    let long = sized.filter(|(source, lines)| *lines > bound(&source.path));
-    long.map(|(source, lines)| {
-        format!(
-            "{}: has {lines} lines, and {} is the bound",
-            source.path,
-            bound(&source.path)
-        )
-    })
-    .collect()
+    let mut found = Vec::new();
+    for source in &workspace.sources {
+        let path = &source.path;
+        let lines = source.text.lines().count();
+        let exception = LONG_FILES.iter().find(|(long, _, _)| long == path);
+        let most = exception.map_or(MOST_LINES, |(_, most, _)| *most);
+        if lines > most {
+            found.push(format!(
+                "{path}: has {lines} lines, and {most} is the bound"
+            ));
+        }
+    }
+    found
 }
 
 /// Rows of [`LONG_FILES`] that nothing needs.
@@ -226,15 +216,19 @@ fn statement_length(code: &str) -> usize {
 pub fn comments_without_subject(workspace: &Workspace) -> Vec<String> {
     let mut found = Vec::new();
     for comment in comments(workspace) {
-        let begins_with = |words: &&&str| match comment.text.strip_prefix(**words) {
-            Some(rest) => !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_'),
-            None => false,
-        };
-        if let Some(words) = NO_SUBJECT.iter().find(begins_with) {
+        let mut known = NO_SUBJECT.iter();
+        if let Some(words) = known.find(|words| begins_with(comment.text, words)) {
             found.push(format!("{}: begins with `{words}`", comment.place()));
         }
     }
     found
+}
+
+fn begins_with(text: &str, words: &str) -> bool {
+    match text.strip_prefix(words) {
+        Some(rest) => !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_'),
+        None => false,
+    }
 }
 
 /// Comments end at [`COMMENT_WIDTH`], where rustfmt ends code.
@@ -299,7 +293,8 @@ fn parameters_begin(code: &str, mut at: usize) -> Option<usize> {
 }
 
 fn split_parameters(list: &str) -> Vec<&str> {
-    let (mut depth, mut before) = (0, ' ');
+    let mut depth = 0;
+    let mut before = ' ';
     let parameters = list.split(|c: char| {
         match c {
             '<' | '(' | '[' | '{' => depth += 1,
@@ -472,9 +467,9 @@ mod tests {
     #[test]
     fn comments_end_where_code_does() {
         assert_left(&wide_comments(workspace()), WIDE_COMMENTS_LEFT);
-        let line = |columns: usize| format!("/// {}\nstruct A;", "a".repeat(columns - 4));
-        assert_found(wide_comments, "src/a.rs", &line(COMMENT_WIDTH + 1));
-        assert_passes(wide_comments, "src/a.rs", &line(COMMENT_WIDTH));
+        let widest = format!("/// {}", "a".repeat(COMMENT_WIDTH - 4));
+        assert_passes(wide_comments, "src/a.rs", &format!("{widest}\nstruct A;"));
+        assert_found(wide_comments, "src/a.rs", &format!("{widest}a\nstruct A;"));
     }
 
     #[test]

@@ -37,8 +37,9 @@ pub const HOUR: u64 = 3_600 * SECOND;
 
 /// `tokens` every `period_us`, `burst` at once.
 pub fn shape(tokens: u64, period_us: u64, burst: u64) -> TokenBucket {
-    let nonzero = |number| NonZeroU64::new(number).unwrap();
-    TokenBucket::new(nonzero(tokens), nonzero(period_us), nonzero(burst)).unwrap()
+    let [tokens, period_us, burst] =
+        [tokens, period_us, burst].map(|number| NonZeroU64::new(number).unwrap());
+    TokenBucket::new(tokens, period_us, burst).unwrap()
 }
 
 /// A charge of `cost` tokens to the bucket with this key.
@@ -64,8 +65,8 @@ pub fn decide_locally(limiter: &Limiter, charges: &[BucketCharge]) -> Option<Dec
 /// Checks that the node's share enforces while the store is away.
 pub fn checks(charges: &[BucketCharge]) -> Checks {
     let mut checks = Checks::default();
-    charges
-        .iter()
-        .for_each(|charge| checks.tokens.push(charge.clone(), CheckPolicy::default()));
+    for charge in charges {
+        checks.tokens.push(charge.clone(), CheckPolicy::default());
+    }
     checks
 }

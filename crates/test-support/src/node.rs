@@ -145,13 +145,8 @@ impl LimiterNode {
         let limiter = Limiter::of_node(node.clone(), store.clone());
         let fleet = Heartbeat::join(spec, share.clone()).unwrap();
         let mut tasks = JoinSet::new();
-        tasks.spawn(run_control(
-            node,
-            workers
-                .into_iter()
-                .map(|store| Arc::new(store) as Arc<dyn Store>)
-                .collect(),
-        ));
+        let workers = workers.map(|store| Arc::new(store) as Arc<dyn Store>);
+        tasks.spawn(run_control(node, workers.into()));
         tasks.spawn(async move { fleet.run().await });
         Self {
             limiter,

@@ -153,8 +153,8 @@ fn address(sockets: &[ListeningSocket]) -> Option<ListenAddress> {
 }
 
 impl Predecessor {
-    /// Tells the predecessor that this process serves from now on, and that it drains. A predecessor
-    /// that has ended meanwhile need not know.
+    /// Tells the predecessor that this process serves from now on, and that it is to drain. A
+    /// predecessor that has ended meanwhile need not know.
     ///
     /// # Errors
     /// When another process has taken over meanwhile.

@@ -50,7 +50,7 @@ pub struct Forwarder {
 pub struct ForwarderConfig {
     pub spec: UpstreamSpec,
     pub rule: Forward,
-    /// That of a route which sends its requests again.
+    /// The retries of a route which sends its requests again.
     pub retry: Option<RetryPolicy>,
     pub trusted: TrustedProxies,
 }
@@ -69,10 +69,8 @@ impl ProxyServer {
                 .unwrap();
         let address = listener.local_addr().unwrap();
         let gate = Arc::new(Forwarder::new(plan));
-        let (handler, slots) = (
-            ForwardingHandler(Arc::clone(&gate)),
-            ConnectionLimit::uncounted(spec.max_connections),
-        );
+        let handler = ForwardingHandler(Arc::clone(&gate));
+        let slots = ConnectionLimit::uncounted(spec.max_connections);
         let server = tokio::spawn(async move {
             // Dropped with the test: nothing is drained.
             let (_signal, drain) = drain::channel();

@@ -110,7 +110,8 @@ impl Handler for ScriptedHandler {
             }
             "/endless" => Response::new(Body::boxed(EndlessBody(false, Arc::clone(&self.0)))),
             "/later" => {
-                let (body, seen) = (request.into_body(), Arc::clone(&self.0));
+                let body = request.into_body();
+                let seen = Arc::clone(&self.0);
                 tokio::spawn(async move {
                     seen.gate.acquire().await.unwrap().forget();
                     let read = body.collect().await.unwrap().to_bytes();
@@ -187,9 +188,11 @@ impl http_body::Body for BreakingBody {
         mut self: Pin<&mut Self>,
         _: &mut TaskContext<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        Poll::Ready(Some(match std::mem::replace(&mut self.0, true) {
-            false => Ok(Frame::data(Bytes::from_static(b"begun"))),
-            true => Err("broken off".into()),
+        let has_begun = std::mem::replace(&mut self.0, true);
+        Poll::Ready(Some(if has_begun {
+            Err("broken off".into())
+        } else {
+            Ok(Frame::data(Bytes::from_static(b"begun")))
         }))
     }
 }
@@ -205,9 +208,10 @@ impl http_body::Body for EndlessBody {
         mut self: Pin<&mut Self>,
         _: &mut TaskContext<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        match std::mem::replace(&mut self.0, true) {
-            false => Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b"begun"))))),
-            true => Poll::Pending,
+        if std::mem::replace(&mut self.0, true) {
+            Poll::Pending
+        } else {
+            Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b"begun")))))
         }
     }
 }
