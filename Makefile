@@ -77,6 +77,7 @@ clippy:
 	@cargo clippy --version >/dev/null 2>&1 || rustup component add clippy || \
 		{ echo 'lint: needs clippy: it comes with the toolchain (rustup component add clippy)' >&2; exit 1; }
 	cargo clippy --locked --workspace --all-features --all-targets -- -D warnings
+	cargo clippy --locked --no-default-features --lib --bins -- -D warnings
 	cargo clippy --locked -p tollgate-limiter --features redis-core --all-targets -- -D warnings
 	cargo clippy --locked -p tollgate-limiter --all-targets -- -D warnings
 

@@ -15,7 +15,6 @@ use futures_util::future::BoxFuture;
 
 use super::browser_guard::{OPEN, OPERATOR};
 use super::problem_details::ProblemDetails;
-use super::state::AdminState;
 
 /// The people and programs that may use the admin port.
 pub trait Callers: Send + Sync {
@@ -149,14 +148,14 @@ pub fn peer(request: &Request) -> Option<SocketAddr> {
 
 /// Lets callers pass, and requests for what is open to everybody.
 pub async fn require_caller(
-    State(state): State<AdminState>,
+    State(callers): State<Arc<dyn Callers>>,
     mut request: Request,
     next: Next,
 ) -> Response {
     if OPEN.contains(&request.uri().path()) {
         return next.run(request).await;
     }
-    let caller = match state.callers.identify(&mut request).await {
+    let caller = match callers.identify(&mut request).await {
         Ok(caller) => caller,
         Err(problem) => return problem.into_response(),
     };
@@ -167,10 +166,15 @@ pub async fn require_caller(
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     };
-    if response.status() == StatusCode::FORBIDDEN {
+    if is_refused(&response) {
         caller.0.record_refusal(method, path).await;
     }
     response
+}
+
+/// Whether a response says that its caller may not do something.
+pub fn is_refused(response: &Response) -> bool {
+    response.status() == StatusCode::FORBIDDEN
 }
 
 impl<S: Sync> FromRequestParts<S> for AdminCaller {

@@ -125,7 +125,7 @@ pub fn router(state: AdminState, extension: Option<AdminExtension>) -> Router {
         .merge(pages)
         .fallback(async |uri: Uri| ProblemDetails::not_found(uri.path()))
         .method_not_allowed_fallback(async || ProblemDetails::method_not_allowed())
-        .layer(from_fn_with_state(state.clone(), require_caller))
+        .layer(from_fn_with_state(state.callers.clone(), require_caller))
         .layer(from_fn(carry_changes_out))
         .layer(from_fn_with_state(
             state.origins.clone(),

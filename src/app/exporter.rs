@@ -9,8 +9,8 @@ use metrics::{Gauge, Key, gauge};
 use tokio::time::sleep;
 use tollgate_limiter::store::memory::MemoryStore;
 
+use super::optional::team::Policies;
 use super::shared::SharedState;
-use super::team::Policies;
 use crate::clock;
 use crate::gateway::account::InFlight;
 use crate::gateway::{Gateway, UNROUTED};

@@ -4,13 +4,11 @@
 //! `start` goes from a file to running threads. `assemble` turns a configuration into a
 //! [`Gateway`]; `kept_routes` has the routes that go on with the next one. `workers` are the data
 //! plane, and `control` is the control plane: `signals` and changed files lead to a `reload`, and
-//! the `exporter` renders the metrics. `shared` is the state that both planes use. `team` and
-//! `console` are the parts for people, which a build may lack. `listeners` opens sockets, and
-//! `restart` has the sockets that another process opened.
+//! the `exporter` renders the metrics. `shared` is the state that both planes use. `optional`
+//! has the parts for people, which a build may lack. `listeners` opens sockets, and `restart` has
+//! the sockets that another process opened.
 
 mod assemble;
-#[cfg_attr(not(feature = "console"), path = "console/without.rs")]
-mod console;
 mod control;
 mod descriptors;
 mod exporter;
@@ -18,13 +16,12 @@ pub mod files;
 mod kept_routes;
 mod listeners;
 mod node_report;
+mod optional;
 mod reload;
 mod restart;
 mod shared;
 mod signals;
 mod start;
-#[cfg_attr(not(feature = "team"), path = "team/without.rs")]
-mod team;
 #[cfg(test)]
 mod tests;
 mod workers;

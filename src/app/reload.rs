@@ -18,9 +18,9 @@ use super::files::maintenance::MaintenanceFiles;
 use super::files::tls::TlsFiles;
 use super::files::tls_watch::TlsFileWatches;
 use super::kept_routes::RunningGateway;
+use super::optional::team::{NodePolicies, Policies, PolicyNews};
 use super::restart::systemd::{self, ServiceState};
 use super::signals::{OperatorSignal, Signals};
-use super::team::{NodePolicies, Policies, PolicyNews};
 use crate::admin::config_status::ConfigStatus;
 use crate::clock::{self, Instant};
 use crate::config::source_watch::SourceWatches;
@@ -236,7 +236,7 @@ impl Reloader {
     ) -> Result<(), PolicyRefusal> {
         let revision = choice.revision();
         let ground = policies.ground();
-        let mut loaded = match spawn_blocking(move || choice.lay(&ground)).await {
+        let mut loaded = match spawn_blocking(move || choice.apply(&ground)).await {
             Ok(Ok(loaded)) => loaded,
             Ok(Err(mistakes)) => {
                 return Err(PolicyRefusal {
@@ -433,7 +433,7 @@ fn checked(ground: &Ground, choices: &[NodePolicies]) -> Result<CheckedFile, Mis
             refused: None,
         });
     };
-    match newest.lay(ground) {
+    match newest.apply(ground) {
         Ok(loaded) => Ok(CheckedFile {
             loaded,
             policies: Some(newest.clone()),

@@ -25,7 +25,7 @@ use super::restart::predecessor::{HandoverPoint, PreparedOffer};
 use super::restart::successor::{self, HandedOver, Predecessor};
 use super::shared::{FleetMember, SharedState};
 use super::signals::Signals;
-use super::team::{self, FirstPolicies, Policies, PolicyNews};
+use super::optional::team::{self, FirstPolicies, Policies, PolicyNews};
 use super::workers::Workers;
 use crate::admin::config_status::ConfigStatus;
 use crate::config::source_watch::SourceWatches;

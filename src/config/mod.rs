@@ -40,7 +40,7 @@ pub use load_keys::{load_api_keys, load_key_set, load_users};
 pub use overlay::document::PolicySet;
 pub use printed::print;
 pub use report::{Mistake, Mistakes};
-pub use settings::{AdminSpec, Config, GroupRole, ListenerConfig, PolicySource, SignInSpec};
+pub use settings::{AdminSpec, Config, ListenerConfig, PolicySource, SignInSpec};
 pub use source::{STDIN, of_file, of_stdin};
 
 /// The JSON Schema of the file, for editors.

@@ -15,7 +15,7 @@ use super::file::policies::source::DatabaseUrl;
 use super::file::scalar::http::PublicUrl;
 use crate::gateway::body_keys::BodyKeyBounds;
 use crate::identity::api_key::RouteKeys;
-use crate::identity::openid::spec::OpenIdSpec;
+use crate::identity::openid::spec::{GroupRole, OpenIdSpec};
 use crate::identity::spec::AuthenticatorSpec;
 use crate::observe::access_log::spec::AccessLogSpec;
 use crate::route::Route;
@@ -92,17 +92,6 @@ pub struct SignInSpec {
     pub roles: Option<Vec<(String, Vec<GroupRole>)>>,
     /// Whether an account is made at somebody's first sign-in.
     pub creates_accounts: bool,
-}
-
-/// A role that a group of the provider has: in the fleet, or in an application.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum GroupRole {
-    Viewer,
-    Operator,
-    Admin,
-    ViewerOf(String),
-    EditorOf(String),
-    OwnerOf(String),
 }
 
 impl AdminSpec {

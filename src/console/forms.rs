@@ -30,28 +30,31 @@ pub struct ConsoleForm {
 impl ConsoleForm {
     /// The value of a field. Empty without it.
     pub fn field(&self, name: &str) -> &str {
-        self.fields
-            .iter()
-            .find(|(known, _)| known == name)
-            .map_or("", |(_, value)| value.trim())
+        self.exact_field(name).trim()
     }
 
     /// The value of a field with the spaces at its ends, which passwords may have.
     pub fn exact_field(&self, name: &str) -> &str {
-        self.fields
-            .iter()
-            .find(|(known, _)| known == name)
-            .map_or("", |(_, value)| value)
+        value_of(&self.fields, name)
     }
 
     /// The fields whose names begin with `prefix`, without it.
     pub fn below(&self, prefix: &str) -> Pairs {
-        let fields = self.fields.iter();
-        fields
-            .filter_map(|(name, value)| {
-                Some((name.strip_prefix(prefix)?.to_owned(), value.clone()))
-            })
-            .collect()
+        let mut below = Pairs::new();
+        for (name, value) in &self.fields {
+            if let Some(name) = name.strip_prefix(prefix) {
+                below.push((name.to_owned(), value.clone()));
+            }
+        }
+        below
+    }
+}
+
+/// The value of a field. Empty without it.
+fn value_of<'a>(fields: &'a Pairs, name: &str) -> &'a str {
+    match fields.iter().find(|(known, _)| known == name) {
+        Some((_, value)) => value,
+        None => "",
     }
 }
 
@@ -60,33 +63,41 @@ impl FromRequest<ConsoleState> for ConsoleForm {
 
     async fn from_request(request: Request, console: &ConsoleState) -> Result<Self, Response> {
         let mut visitor = Visitor::of(request.headers(), request.uri(), request.extensions());
-        let refuse = |problem: ProblemDetails| console.refuse(&visitor, &problem);
-        check_origin(&console.admin.origins, request.headers()).map_err(refuse)?;
-        let form = timeout(BODY_TIMEOUT, Form::<Pairs>::from_request(request, &())).await;
-        let form = form.map_err(|_| refuse(ProblemDetails::body_too_slow()))?;
-        let Form(fields) =
-            form.map_err(|error| refuse(unreadable_body(error.status(), error.body_text())))?;
-        let token = fields
-            .iter()
-            .find(|(name, _)| name == TOKEN)
-            .map_or("", |(_, token)| token);
-        let token = console
-            .tokens
-            .check(token, (visitor.session(), visitor.account_name()))
-            .map_err(refuse)?;
-        if let Some(caller) = &visitor.caller {
-            let anew = caller.anew().await.map_err(refuse)?;
-            visitor.caller = Some(anew);
+        match read(console, &mut visitor, request).await {
+            Ok((fields, token)) => Ok(Self {
+                visitor,
+                fields,
+                token,
+            }),
+            Err(problem) => Err(console.refuse(&visitor, &problem)),
         }
-        Ok(Self {
-            visitor,
-            fields,
-            token,
-        })
     }
 }
 
-/// A form that a browser sends says where it is from.
+/// The fields of a form and its token, which is checked. The visitor's caller is looked up anew.
+async fn read(
+    console: &ConsoleState,
+    visitor: &mut Visitor,
+    request: Request,
+) -> Result<(Pairs, FormToken), ProblemDetails> {
+    check_origin(&console.admin.origins, request.headers())?;
+    let form = timeout(BODY_TIMEOUT, Form::<Pairs>::from_request(request, &())).await;
+    let Ok(form) = form else {
+        return Err(ProblemDetails::body_too_slow());
+    };
+    let Form(fields) = form.map_err(|error| unreadable_body(error.status(), error.body_text()))?;
+    let token = value_of(&fields, TOKEN);
+    let token = console
+        .tokens
+        .check(token, visitor.session(), visitor.account_name())?;
+    if let Some(caller) = &visitor.caller {
+        let anew = caller.anew().await?;
+        visitor.caller = Some(anew);
+    }
+    Ok((fields, token))
+}
+
+/// Refuses a form that does not say that it is from this console.
 fn check_origin(origins: &OwnOrigins, headers: &HeaderMap) -> Result<(), ProblemDetails> {
     if !headers.contains_key(ORIGIN) && !headers.contains_key("sec-fetch-site") {
         return Err(ProblemDetails::cross_site(
@@ -100,7 +111,7 @@ fn check_origin(origins: &OwnOrigins, headers: &HeaderMap) -> Result<(), Problem
 /// `POST /console/theme`
 pub async fn choose_theme(form: ConsoleForm) -> Response {
     let theme = Theme::of(form.field("theme")).unwrap_or_default().name();
-    // A year. It is read by this process alone, and says nothing of anybody.
+    // The cookie lasts a year. This process alone reads it, and it says nothing of anybody.
     let cookie = format!(
         "{THEME_COOKIE}={theme}; Path=/console; Max-Age=31536000; SameSite=Strict; HttpOnly"
     );
@@ -111,28 +122,33 @@ pub async fn choose_theme(form: ConsoleForm) -> Response {
         .into_response()
 }
 
-/// A path of the console, whatever was asked for.
-pub fn page_of_console(asked: &str) -> String {
-    let plain =
-        asked.bytes().all(|byte| byte.is_ascii_graphic()) && !asked.contains(['\\', '"', '<']);
-    let below = asked
-        .strip_prefix("/console")
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?']));
-    // Browsers go up by these.
-    let path = asked
-        .split('?')
-        .next()
-        .unwrap_or_default()
-        .to_ascii_lowercase()
-        .replace("%2e", ".");
-    let stays = path
-        .split('/')
-        .all(|segment| ![".", ".."].contains(&segment));
-    if plain && below && stays {
-        asked.to_owned()
+/// The `page`, if that is one of the console; otherwise the first one.
+pub fn page_of_console(page: &str) -> String {
+    if is_page_of_console(page) {
+        page.to_owned()
     } else {
         "/console".to_owned()
     }
+}
+
+fn is_page_of_console(page: &str) -> bool {
+    if page.bytes().any(|byte| !byte.is_ascii_graphic()) || page.contains(['\\', '"', '<']) {
+        return false;
+    }
+    let path = match page.split_once('?') {
+        Some((path, _)) => path,
+        None => page,
+    };
+    let Some(below) = path.strip_prefix("/console") else {
+        return false;
+    };
+    if !below.is_empty() && !below.starts_with('/') {
+        return false;
+    }
+    // Browsers leave the folder by these segments.
+    let path = path.to_ascii_lowercase().replace("%2e", ".");
+    let mut segments = path.split('/');
+    !segments.any(|segment| segment == "." || segment == "..")
 }
 
 #[cfg(test)]
@@ -163,16 +179,18 @@ mod tests {
         }
     }
 
+    /// Whether a form with these fields is taken.
+    fn from(fields: &[(&'static str, &str)]) -> bool {
+        let mut headers = HeaderMap::new();
+        headers.insert("host", "127.0.0.1:9901".parse().unwrap());
+        for (name, value) in fields {
+            headers.insert(*name, value.parse().unwrap());
+        }
+        check_origin(&OwnOrigins::default(), &headers).is_ok()
+    }
+
     #[test]
     fn a_form_must_say_where_it_is_from() {
-        let from = |fields: &[(&'static str, &str)]| {
-            let mut headers = HeaderMap::new();
-            headers.insert("host", "127.0.0.1:9901".parse().unwrap());
-            fields
-                .iter()
-                .for_each(|(name, value)| drop(headers.insert(*name, value.parse().unwrap())));
-            check_origin(&OwnOrigins::default(), &headers).is_ok()
-        };
         assert!(from(&[("origin", "http://127.0.0.1:9901")]));
         assert!(from(&[("sec-fetch-site", "same-origin")]));
         assert!(!from(&[]));

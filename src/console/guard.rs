@@ -10,14 +10,14 @@ use axum::http::header::{
     ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName,
     REFERRER_POLICY, SET_COOKIE, X_CONTENT_TYPE_OPTIONS,
 };
-use axum::http::{HeaderValue, Method, StatusCode};
+use axum::http::{HeaderValue, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
 
 use super::pages::encode;
 use super::shell::Visitor;
 use super::state::ConsoleState;
-use crate::admin::caller::{Authorizer as _, peer};
+use crate::admin::caller::{Authorizer as _, is_refused, peer};
 use crate::admin::problem_details::ProblemDetails;
 use crate::team::caller::{CallerParts, CallerProof, SessionUse};
 
@@ -48,13 +48,13 @@ const FIELDS: [(HeaderName, &str); 5] = [
 /// answer.
 pub async fn guard(State(console): State<ConsoleState>, request: Request, next: Next) -> Response {
     let origins = &console.admin.origins;
-    // Not even the page for signing in: whoever sees it types a password.
-    let checked = origins
-        .check_host(request.headers())
-        .and_then(|()| origins.check_way(request.extensions()));
-    let mut response = match checked {
-        Ok(()) => answer(&console, request, next).await,
-        Err(problem) => console.refuse(&visitor(&request), &problem),
+    // The page for signing in is no exception: a visitor who sees it types a password.
+    let mut response = if let Err(problem) = origins.check_host(request.headers()) {
+        console.refuse(&visitor(&request), &problem)
+    } else if let Err(problem) = origins.check_way(request.extensions()) {
+        console.refuse(&visitor(&request), &problem)
+    } else {
+        answer(&console, request, next).await
     };
     let headers = response.headers_mut();
     for (name, value) in FIELDS {
@@ -66,7 +66,7 @@ pub async fn guard(State(console): State<ConsoleState>, request: Request, next: 
     response
 }
 
-/// Whatever is asked for by somebody known, or is open to everybody.
+/// The answer to a request: the page, if its caller is known or the page is open to everybody.
 async fn answer(console: &ConsoleState, mut request: Request, next: Next) -> Response {
     // The script of an open page asks for that by itself, though nobody may be in front of it.
     let session = if request.uri().path() == DATA {
@@ -80,7 +80,7 @@ async fn answer(console: &ConsoleState, mut request: Request, next: Next) -> Res
         session,
     };
     let caller = match console.team.caller(parts).await {
-        // A token is for programs. Forms of nobody's session would be open to whoever has one.
+        // A token is for programs. Forms without a session would be open to everybody with a token.
         Ok(caller) => caller.filter(|caller| caller.by != CallerProof::Token),
         Err(_) if is_open(request.uri().path()) => None,
         Err(problem) => return console.refuse(&visitor(&request), &problem),
@@ -96,7 +96,7 @@ async fn answer(console: &ConsoleState, mut request: Request, next: Next) -> Res
             .to_owned();
         let reads = request.method() == Method::GET && request.uri().path() != DATA;
         let mut response = stranger(console, &visitor(&request), reads.then_some(page)).await;
-        // A session that is nobody's any more would count as an attempt each time that the browser
+        // A session that has ended would count as an attempt each time that the browser
         // sends it. Beside a token, it was not looked for.
         if let Some(accounts) = &console.team.accounts
             && !request.headers().contains_key(AUTHORIZATION)
@@ -108,11 +108,9 @@ async fn answer(console: &ConsoleState, mut request: Request, next: Next) -> Res
         return response;
     };
     request.extensions_mut().insert(caller.clone());
-    let (method, path, visitor) = (
-        request.method().clone(),
-        request.uri().path().to_owned(),
-        visitor(&request),
-    );
+    let method = request.method().clone();
+    let path = request.uri().path().to_owned();
+    let visitor = visitor(&request);
     let response = match caller.may_look() {
         Err(problem) if !is_own(&path) && !is_open(&path) => console.refuse(&visitor, &problem),
         _ => next.run(request).await,
@@ -122,7 +120,7 @@ async fn answer(console: &ConsoleState, mut request: Request, next: Next) -> Res
     } else {
         refuse_by_page(console, &visitor, response).await
     };
-    if response.status() == StatusCode::FORBIDDEN {
+    if is_refused(&response) {
         caller.record_refusal(method, path).await;
     }
     response
@@ -146,16 +144,13 @@ async fn refuse_by_page(console: &ConsoleState, visitor: &Visitor, response: Res
         .unwrap_or_else(|_| ProblemDetails::of_text(head.status, &text));
     let mut page = console.refuse(visitor, &problem);
     // With the methods that the path does take (RFC 9110 §15.5.6).
-    page.headers_mut().extend(
-        head.headers
-            .get(ALLOW)
-            .cloned()
-            .map(|methods| (ALLOW, methods)),
-    );
+    if let Some(methods) = head.headers.get(ALLOW) {
+        page.headers_mut().insert(ALLOW, methods.clone());
+    }
     page
 }
 
-/// Somebody who has to sign in first: sent there, and then to the `page` that was asked for.
+/// The answer to a visitor who has to sign in first, and comes back to the `page` then.
 async fn stranger(console: &ConsoleState, visitor: &Visitor, page: Option<String>) -> Response {
     let problem = console.team.unknown_caller().await;
     match page {

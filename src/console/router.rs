@@ -28,7 +28,6 @@ pub const INDEX: &str = "\
 
 /// All paths with their pages.
 pub fn router(console: ConsoleState) -> Router {
-    let small = || DefaultBodyLimit::max(MAX_SMALL_FORM);
     Router::new()
         .route("/console", get(overview::show))
         .route("/console/", get(async || Redirect::permanent("/console")))
@@ -45,17 +44,24 @@ pub fn router(console: ConsoleState) -> Router {
         .route("/console/nodes", get(nodes::show))
         .route(
             "/console/sign-in",
-            get(sign_in::show).post(sign_in::submit).layer(small()),
+            get(sign_in::show)
+                .post(sign_in::submit)
+                .layer(small_forms()),
         )
         .route("/console/sign-in/provider", get(provider::begin))
         .route(
             "/console/sign-in/return",
             get(provider::finish).layer(from_fn(carry_out)),
         )
-        .route("/console/sign-out", post(sign_in::sign_out).layer(small()))
+        .route(
+            "/console/sign-out",
+            post(sign_in::sign_out).layer(small_forms()),
+        )
         .route(
             "/console/account",
-            get(account::show).post(account::submit).layer(small()),
+            get(account::show)
+                .post(account::submit)
+                .layer(small_forms()),
         )
         .route("/console/people", get(people::list).post(people::create))
         .route(
@@ -75,7 +81,10 @@ pub fn router(console: ConsoleState) -> Router {
             get(revisions::show).post(revisions::undo),
         )
         .route("/console/data", get(data::show))
-        .route("/console/theme", post(forms::choose_theme).layer(small()))
+        .route(
+            "/console/theme",
+            post(forms::choose_theme).layer(small_forms()),
+        )
         .route("/console/assets/{version}/{name}", get(assets::get))
         .route(
             "/console/{*elsewhere}",
@@ -86,6 +95,10 @@ pub fn router(console: ConsoleState) -> Router {
         .layer(from_fn_with_state(console.clone(), guard::guard))
         .layer(from_fn(carry_changes_out))
         .with_state(console)
+}
+
+fn small_forms() -> DefaultBodyLimit {
+    DefaultBodyLimit::max(MAX_SMALL_FORM)
 }
 
 /// Becomes a page behind the guard.

@@ -1,5 +1,5 @@
-//! The frame around each page: navigation, colours, and what is shown in place of a page that
-//! cannot be.
+//! The frame around each page with its navigation and colours, and the page that says why another
+//! cannot be shown.
 
 use askama::Template;
 use axum::extract::FromRequestParts;
@@ -31,7 +31,7 @@ pub struct Visitor {
 /// The colours of pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Theme {
-    /// Those of the visitor's system.
+    /// The colours of the visitor's system.
     #[default]
     Auto,
     Light,
@@ -91,6 +91,18 @@ impl Theme {
         }
     }
 
+    /// The colours that a cookie of the request names.
+    fn of_cookie(headers: &HeaderMap) -> Option<Self> {
+        for value in headers.get_all(COOKIE) {
+            for pair in value.to_str().unwrap_or_default().split(';') {
+                if let Some((THEME_COOKIE, theme)) = pair.trim().split_once('=') {
+                    return Self::of(theme);
+                }
+            }
+        }
+        None
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -102,28 +114,18 @@ impl Theme {
 
 impl Visitor {
     pub fn of(headers: &HeaderMap, uri: &Uri, extensions: &Extensions) -> Self {
-        let cookies = headers
-            .get_all(COOKIE)
-            .iter()
-            .filter_map(|value| value.to_str().ok());
-        let mut pairs = cookies
-            .flat_map(|value| value.split(';'))
-            .filter_map(|pair| pair.trim().split_once('='));
-        let theme = pairs
-            .find(|(name, _)| *name == THEME_COOKIE)
-            .and_then(|(_, theme)| Theme::of(theme));
-        let page = uri
-            .path_and_query()
-            .map_or("/console", |page| page.as_str());
-        let caller = extensions.get::<Caller>().cloned();
+        let page = match uri.path_and_query() {
+            Some(page) => page.as_str(),
+            None => "/console",
+        };
         Self {
-            theme: theme.unwrap_or_default(),
+            theme: Theme::of_cookie(headers).unwrap_or_default(),
             page: page.to_owned(),
-            caller,
+            caller: extensions.get::<Caller>().cloned(),
         }
     }
 
-    /// On another page, as far as that shows.
+    /// The visitor on another page.
     pub fn at(self, page: &str) -> Self {
         Self {
             page: page.to_owned(),
@@ -184,9 +186,10 @@ impl Visitor {
 
     /// The caller, if signed in.
     fn account(&self) -> Option<&Caller> {
-        self.caller
-            .as_ref()
-            .filter(|caller| caller.by == CallerProof::Session)
+        match &self.caller {
+            Some(caller) if caller.by == CallerProof::Session => Some(caller),
+            Some(_) | None => None,
+        }
     }
 
     /// The navigation, of pages that this visitor may see.
@@ -194,21 +197,19 @@ impl Visitor {
         let Some(caller) = &self.caller else {
             return Vec::new();
         };
-        let explains = caller.may(Operation::ViewFleet, "").is_ok();
-        let mut sections: Vec<_> = SECTIONS
-            .into_iter()
-            .filter(|(_, name)| explains || *name != "Explain")
-            .collect();
+        let views_fleet = caller.may(Operation::ViewFleet, "").is_ok();
+        let mut sections = SECTIONS.to_vec();
+        if !views_fleet {
+            sections.retain(|(_, name)| *name != "Explain");
+        }
         if self.account().is_some() {
-            let manages = caller
-                .rights
-                .applications
-                .keys()
-                .any(|name| caller.may(Operation::ManageRights, name).is_ok());
-            if manages || caller.may(Operation::ViewFleet, "").is_ok() {
+            let mut applications = caller.rights.applications.keys();
+            if views_fleet
+                || applications.any(|name| caller.may(Operation::ManageRights, name).is_ok())
+            {
                 sections.push(("/console/people", "People"));
             }
-            if caller.may(Operation::ViewFleet, "").is_ok() {
+            if views_fleet {
                 sections.push(("/console/audit", "Audit log"));
             }
         }
@@ -294,15 +295,15 @@ mod tests {
 
     #[test]
     fn colours_are_those_of_the_cookie() {
-        let of = |cookie: &str| {
+        for (cookie, theme) in [
+            ("a=b; tollgate_theme=dark", Theme::Dark),
+            ("tollgate_theme=<script>", Theme::Auto),
+            ("theme=dark", Theme::Auto),
+        ] {
             let mut headers = HeaderMap::new();
             headers.insert(COOKIE, cookie.parse().unwrap());
-            Visitor::of(&headers, &Uri::from_static("/console"), &Extensions::new()).theme
-        };
-        assert_eq!(of("a=b; tollgate_theme=dark"), Theme::Dark);
-        assert_eq!(
-            [of("tollgate_theme=<script>"), of("theme=dark")],
-            [Theme::Auto; 2]
-        );
+            let visitor = Visitor::of(&headers, &Uri::from_static("/console"), &Extensions::new());
+            assert_eq!(visitor.theme, theme, "{cookie}");
+        }
     }
 }

@@ -30,7 +30,7 @@ pub struct ConsoleParts {
     pub metrics: MetricsHandle,
     /// Requests in flight, and tunnels among them.
     pub in_flight: Arc<dyn Fn() -> (usize, usize) + Send + Sync>,
-    /// Of a gateway with a store.
+    /// `None`: the gateway has no store.
     pub fleet: Option<FleetParts>,
     pub started: Instant,
     pub tokens: FormTokens,

@@ -92,9 +92,10 @@ impl FormTokens {
     pub fn check(
         &self,
         token: &str,
-        (session, account): (&str, &str),
+        session: &str,
+        account: &str,
     ) -> Result<FormToken, ProblemDetails> {
-        self.read((token, session), account, now_secs()).ok_or_else(|| {
+        self.read(token, session, account, now_secs()).ok_or_else(|| {
             ProblemDetails::cross_site("the form does not come from this console, or from before it started, or is old")
                 .hint("open the page again, and fill in the form anew")
         })
@@ -122,19 +123,13 @@ impl FormTokens {
     fn digest(&self, account: &str) -> AccountDigest {
         let tag = hmac::sign(&self.secret, account.as_bytes());
         let mut digest = AccountDigest::default();
-        digest
-            .iter_mut()
-            .zip(tag.as_ref())
-            .for_each(|(to, from)| *to = *from);
+        for (to, from) in digest.iter_mut().zip(tag.as_ref()) {
+            *to = *from;
+        }
         digest
     }
 
-    fn read(
-        &self,
-        (token, session): (&str, &str),
-        account: &str,
-        now_secs: u64,
-    ) -> Option<FormToken> {
+    fn read(&self, token: &str, session: &str, account: &str, now_secs: u64) -> Option<FormToken> {
         let (text, proof) = token.rsplit_once('.')?;
         let proof: Option<Vec<u8>> = proof
             .as_bytes()
@@ -149,7 +144,11 @@ impl FormTokens {
             nonce: nonce.to_be_bytes(),
             account: self.digest(account),
         };
-        (now_secs.saturating_sub(issued) < LIFETIME_SECS).then_some(token)
+        if now_secs.saturating_sub(issued) < LIFETIME_SECS {
+            Some(token)
+        } else {
+            None
+        }
     }
 }
 
@@ -180,9 +179,9 @@ impl UsedTokens {
 
     /// Forgets the tokens that are good no more.
     fn forget(&mut self, now_secs: u64) {
-        let is_over =
-            |(used, _): &&(u64, FormToken)| now_secs.saturating_sub(*used) > LIFETIME_SECS;
-        while let Some(&(_, FormToken { nonce, account })) = self.in_order.front().filter(is_over) {
+        while let Some(&(used, FormToken { nonce, account })) = self.in_order.front()
+            && now_secs.saturating_sub(used) > LIFETIME_SECS
+        {
             self.in_order.pop_front();
             self.nonces.remove(&nonce);
             if let Some(count) = self.of_account.get_mut(&account) {
@@ -222,33 +221,38 @@ mod tests {
     fn a_token_is_good_for_an_hour_and_for_one_change() {
         let tokens = FormTokens::new().unwrap();
         let token = tokens.issue("s");
-        let checked = tokens.check(&token, ("s", "ada")).unwrap();
+        let checked = tokens.check(&token, "s", "ada").unwrap();
         assert_eq!(
-            tokens.read((&token, "s"), "ada", now_secs() + LIFETIME_SECS - 10),
+            tokens.read(&token, "s", "ada", now_secs() + LIFETIME_SECS - 10),
             Some(checked)
         );
         assert_eq!(
-            tokens.read((&token, "s"), "ada", now_secs() + LIFETIME_SECS + 1),
+            tokens.read(&token, "s", "ada", now_secs() + LIFETIME_SECS + 1),
             None
         );
         tokens.spend(checked).unwrap();
         tokens.spend(checked).unwrap_err();
         tokens
-            .spend(tokens.check(&tokens.issue("s"), ("s", "ada")).unwrap())
+            .spend(tokens.check(&tokens.issue("s"), "s", "ada").unwrap())
             .unwrap();
+    }
+
+    /// A token of an account.
+    fn token(tokens: &FormTokens, account: &str) -> FormToken {
+        tokens.check(&tokens.issue("s"), "s", account).unwrap()
     }
 
     #[test]
     fn a_token_is_remembered_for_as_long_as_it_is_good_however_many_others_there_are() {
         let tokens = FormTokens::new().unwrap();
-        let of = |account: &str| tokens.check(&tokens.issue("s"), ("s", account)).unwrap();
-        let (first, mut used) = (of("ada"), UsedTokens::default());
+        let first = token(&tokens, "ada");
+        let mut used = UsedTokens::default();
         used.add(first, 0).unwrap();
-        (0..MOST_USED_OF_ACCOUNT).for_each(|_| used.add(of("eve"), 1).unwrap());
-        assert_eq!(used.add(of("eve"), 1).unwrap_err().status, 429);
+        (0..MOST_USED_OF_ACCOUNT).for_each(|_| used.add(token(&tokens, "eve"), 1).unwrap());
+        assert_eq!(used.add(token(&tokens, "eve"), 1).unwrap_err().status, 429);
         assert_eq!(used.add(first, LIFETIME_SECS).unwrap_err().status, 400);
-        used.add(of("ada"), 2).unwrap();
-        used.add(of("eve"), LIFETIME_SECS + 2).unwrap();
+        used.add(token(&tokens, "ada"), 2).unwrap();
+        used.add(token(&tokens, "eve"), LIFETIME_SECS + 2).unwrap();
         assert_eq!(
             (
                 used.in_order.len(),
@@ -262,14 +266,13 @@ mod tests {
     #[test]
     fn accounts_that_use_up_all_tokens_keep_out_nobody_else() {
         let tokens = FormTokens::new().unwrap();
-        let of = |account: &str| tokens.check(&tokens.issue("s"), ("s", account)).unwrap();
         let mut used = UsedTokens::default();
         for account in 0..MOST_USED / MOST_USED_OF_ACCOUNT {
             let name = format!("eve{account}");
-            (0..MOST_USED_OF_ACCOUNT).for_each(|_| used.add(of(&name), 0).unwrap());
+            (0..MOST_USED_OF_ACCOUNT).for_each(|_| used.add(token(&tokens, &name), 0).unwrap());
         }
-        (0..FEW_USED).for_each(|_| used.add(of("ada"), 1).unwrap());
-        assert_eq!(used.add(of("ada"), 1).unwrap_err().status, 429);
+        (0..FEW_USED).for_each(|_| used.add(token(&tokens, "ada"), 1).unwrap());
+        assert_eq!(used.add(token(&tokens, "ada"), 1).unwrap_err().status, 429);
         assert_eq!(used.in_order.len(), MOST_USED + FEW_USED);
     }
 
@@ -279,10 +282,10 @@ mod tests {
         let token = tokens.issue("s");
         FormTokens::new()
             .unwrap()
-            .check(&token, ("s", "ada"))
+            .check(&token, "s", "ada")
             .unwrap_err();
-        tokens.check(&token, ("", "ada")).unwrap_err();
-        tokens.check(&token, ("t", "ada")).unwrap_err();
+        tokens.check(&token, "", "ada").unwrap_err();
+        tokens.check(&token, "t", "ada").unwrap_err();
         let (first, rest) = token.split_at(1);
         let another = if first == "0" { "1" } else { "0" };
         for changed in [
@@ -291,7 +294,7 @@ mod tests {
             String::new(),
             "a.b.c".into(),
         ] {
-            tokens.check(&changed, ("s", "ada")).unwrap_err();
+            tokens.check(&changed, "s", "ada").unwrap_err();
         }
     }
 }

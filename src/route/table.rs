@@ -11,6 +11,7 @@
 //! matchit does neither.
 
 mod expressions;
+pub mod overlap;
 #[cfg(test)]
 mod tests;
 

@@ -36,7 +36,7 @@ pub struct Caller {
     team: Team,
     /// The session that forms are bound to.
     session: Arc<str>,
-    /// Of a program.
+    /// The secret of a program; empty for others.
     token: Arc<str>,
 }
 
@@ -196,7 +196,7 @@ impl Caller {
         accounts.record(&record).await;
     }
 
-    /// Takes the roles in an application that this caller has removed from whoever has one.
+    /// Takes the roles in an application that this caller has removed from all accounts.
     pub async fn forget_application(&self, application: &str) {
         let Some(accounts) = &self.team.accounts else {
             return;
@@ -233,9 +233,9 @@ pub struct CallerParts<'a> {
 /// The part of a session in a request that has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionUse {
-    /// It does not count where a form's token is not asked for.
+    /// The session does not count where a form's token is not asked for.
     Ignored,
-    /// It counts, and stays as idle as it was: a script asks by itself.
+    /// The session counts, and stays as idle as it was: a script asks by itself.
     Idle,
     /// Somebody uses it.
     Used,

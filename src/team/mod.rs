@@ -1,7 +1,7 @@
 //! The people of a gateway and what they edit: services that the API, the console, the commands and
 //! roll-outs share. In builds with the feature `team` alone.
 //!
-//! `policies` follows a database of policies and lays them over the file, and `rollout` judges
+//! `policies` follows a database of policies and puts them over the file, and `rollout` judges
 //! candidates of strategies. `accounts` knows the people who may use the admin port, and `audit`
 //! what is kept of their deeds. `caller` is who asks, `changes` has what callers propose, and `api`
 //! the pages for programs, with `views` as their JSON.
@@ -25,7 +25,7 @@ use self::policies::service::PolicyService;
 pub struct Team {
     /// `None`: there are no accounts, and everybody who reaches the admin port may do everything.
     pub accounts: Option<Arc<AccountService>>,
-    /// Of a gateway with a database of policies.
+    /// `None`: the gateway has no database of policies.
     pub policies: Option<Arc<PolicyService>>,
 }
 

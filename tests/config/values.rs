@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use jsonwebtoken::Algorithm as JwtAlgorithm;
-use tollgate::config::{AdminSpec, GroupRole, PolicySet, parse_with};
+use tollgate::config::{AdminSpec, PolicySet, parse_with};
 use tollgate::identity::credential::CredentialPlace;
 use tollgate::identity::forward::spec::{
     AnswerCacheSpec, ForwardSpec, IgnoredPart, OnServiceFailure,
 };
+use tollgate::identity::openid::spec::GroupRole;
 use tollgate::identity::password::spec::BasicSpec;
 use tollgate::identity::spec::{ApiKeySource, ApiKeySpec, AuthenticationMethod};
 use tollgate::identity::stored_key::spec::StoredKeySpec;

@@ -138,7 +138,7 @@ const ANSWERS: [&str; 3] = [
 
 /// Status codes outside of [`ANSWERS`]: where, which (`*`: any), and why that is no answer of the
 /// data path's own.
-const STATUS_CODES: [(&str, &str, &str); 14] = [
+const STATUS_CODES: [(&str, &str, &str); 15] = [
     (
         "src/identity/jwt/fetch",
         "OK",
@@ -148,6 +148,11 @@ const STATUS_CODES: [(&str, &str, &str); 14] = [
         "src/admin",
         "*",
         "the admin server's answers are its API, not the gateway's",
+    ),
+    (
+        "src/team/api",
+        "PAYLOAD_TOO_LARGE",
+        "recognises a body that the admin server's framework refused",
     ),
     (
         "src/config",

@@ -1,6 +1,7 @@
 //! Points in time, as the database tells them.
 
 use std::fmt::{self, Display};
+use std::ops::Range;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize, Serializer};
@@ -32,13 +33,12 @@ impl UnixTime {
 impl Display for UnixTime {
     /// `2026-11-22T16:27:14.123Z` (RFC 3339), by the proleptic Gregorian calendar.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (days, millis) = (
-            self.0.div_euclid(MILLIS_OF_DAY),
-            self.0.rem_euclid(MILLIS_OF_DAY),
-        );
-        let (year, month, day) = civil(days);
-        let (seconds, millis) = (millis / 1000, millis % 1000);
-        let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+        let (year, month, day) = civil(self.0.div_euclid(MILLIS_OF_DAY));
+        let of_day = self.0.rem_euclid(MILLIS_OF_DAY);
+        let millis = of_day % 1000;
+        let second = of_day / 1000 % 60;
+        let minute = of_day / 60_000 % 60;
+        let hour = of_day / 3_600_000;
         write!(
             f,
             "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z"
@@ -69,24 +69,37 @@ impl<'de> Deserialize<'de> for UnixTime {
 
 /// Reads what [`Display`] writes, and nothing else.
 fn read(text: &str) -> Option<UnixTime> {
-    let number = |from: usize, to: usize| -> Option<i64> {
-        let digits = text.get(from..to)?;
-        digits
-            .bytes()
-            .all(|byte| byte.is_ascii_digit())
-            .then(|| digits.parse().ok())?
-    };
-    let days = days_of(number(0, 4)?, number(5, 7)?, number(8, 10)?);
-    let seconds = (number(11, 13)? * 60 + number(14, 16)?) * 60 + number(17, 19)?;
-    let time = UnixTime(days * MILLIS_OF_DAY + seconds * 1000 + number(20, 23)?);
-    (time.to_string() == text).then_some(time)
+    let days = days_of(
+        number(text, 0..4)?,
+        number(text, 5..7)?,
+        number(text, 8..10)?,
+    );
+    let minutes = number(text, 11..13)? * 60 + number(text, 14..16)?;
+    let seconds = minutes * 60 + number(text, 17..19)?;
+    let time = UnixTime(days * MILLIS_OF_DAY + seconds * 1000 + number(text, 20..23)?);
+    if time.to_string() == text {
+        Some(time)
+    } else {
+        None
+    }
+}
+
+/// The number that the digits in a part of `text` are.
+fn number(text: &str, part: Range<usize>) -> Option<i64> {
+    let digits = text.get(part)?;
+    if digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        digits.parse().ok()
+    } else {
+        None
+    }
 }
 
 /// Days since 1970 as year, month and day; the year begins in March, so that its leap day is its
 /// last (<https://howardhinnant.github.io/date_algorithms.html>).
 fn civil(days: i64) -> (i64, i64, i64) {
     let shifted = days + 719_468;
-    let (era, day) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let era = shifted.div_euclid(146_097);
+    let day = shifted.rem_euclid(146_097);
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
     let day_of_year = day - (365 * year + year / 4 - year / 100);
     let from_march = (5 * day_of_year + 2) / 153;
@@ -104,7 +117,8 @@ fn civil(days: i64) -> (i64, i64, i64) {
 
 fn days_of(year: i64, month: i64, day: i64) -> i64 {
     let year = year - i64::from(month <= 2);
-    let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
+    let era = year.div_euclid(400);
+    let of_era = year.rem_euclid(400);
     let from_march = (month + 9) % 12;
     let day_of_year = (153 * from_march + 2) / 5 + day - 1;
     era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + day_of_year - 719_468

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::ControlPlane;
 use super::services::OperatorServices;
 use crate::admin::{self, AdminPages};
-use crate::app::console::ConsoleControl;
+use crate::app::optional::console::ConsoleControl;
 use crate::server::{Drain, DrainSignal, drain, worker};
 
 /// The ports, bound and not served yet.

@@ -20,7 +20,7 @@ use tollgate_limiter::store::Store;
 use tollgate_limiter::store::inspect::ChangeNotice;
 use tollgate_limiter::store::redis::heartbeat::Heartbeat;
 
-use super::console::ConsoleControl;
+use super::optional::console::ConsoleControl;
 use super::exporter;
 use super::listeners::{AdminSockets, ReservedSockets};
 use super::reload::Reloader;

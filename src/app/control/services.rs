@@ -14,11 +14,11 @@ use crate::admin::fleet_nodes::{FleetConnection, FleetNodes, OwnReport};
 use crate::admin::pages::health::{MAX_RENDERINGS, MAX_RENDERINGS_PER_CLIENT};
 use crate::admin::server::answers::AnswerBound;
 use crate::admin::state::{AdminState, Readiness};
-use crate::app::console::ShownParts;
+use crate::app::optional::console::ShownParts;
 use crate::app::exporter::Exporter;
 use crate::app::node_report;
 use crate::app::shared::{FleetMember, SharedState};
-use crate::app::team::TeamControl;
+use crate::app::optional::team::TeamControl;
 use crate::config::Config;
 
 /// The services that operators use, with this node's own connection to the store and its place in
@@ -86,12 +86,13 @@ impl OperatorServices {
 
     /// The parts that a console shows.
     pub fn shown<'a>(&'a self, control: &'a ControlPlane) -> ShownParts<'a> {
+        let exporter = self.exporter.clone();
         ShownParts {
             admin: self.state.clone(),
             team: &self.team,
             status: control.reloader.status.clone(),
             metrics: control.metrics.clone(),
-            exporter: self.exporter.clone(),
+            in_flight: Arc::new(move || exporter.in_flight()),
             shared: &control.shared,
         }
     }

@@ -1,7 +1,7 @@
 //! An application as it lies over a file without a mistake: what has come of it there, for the next
 //! revisions of the policies.
 //!
-//! It holds for as long as neither the file, nor the application, nor the node is another one.
+//! The result holds for as long as neither the file, nor the application, nor the node is another one.
 //! Nothing in it depends on other applications: a route is of one alone, and the names of limits
 //! and parts begin with their application.
 
@@ -29,7 +29,7 @@ pub struct AppliedApplication {
     pub parts: Vec<(Arc<str>, KnownRoute)>,
     /// Bytes of routes that were copied for the parts.
     pub copied: usize,
-    /// They hold for as long as the rest does.
+    /// Warnings about it, which hold for as long as the rest does.
     pub warnings: Vec<Mistake>,
 }
 
@@ -46,6 +46,7 @@ pub struct PolicyAdditions {
 }
 
 /// The limits and routes of a configuration that were added, by name.
+#[derive(Default)]
 pub struct AddedParts<'a> {
     pub limits: HashMap<&'a str, &'a Arc<Limit>>,
     pub routes: HashMap<&'a str, &'a Arc<Route>>,
@@ -60,7 +61,8 @@ impl AppliedApplication {
 
     /// `None`: something that was added is not there.
     pub fn of(
-        (additions, warnings): (PolicyAdditions, Vec<Mistake>),
+        additions: PolicyAdditions,
+        warnings: Vec<Mistake>,
         node: &Arc<str>,
         added: &AddedParts<'_>,
     ) -> Option<Self> {
@@ -72,19 +74,21 @@ impl AppliedApplication {
             copied,
             bounds: _,
         } = additions;
-        let limits = limits
-            .iter()
-            .map(|name| added.limits.get(&**name).map(|limit| Arc::clone(limit)));
-        let part = |(name, of, location): (String, Arc<str>, Location)| {
+        let mut known_limits = Vec::with_capacity(limits.len());
+        for name in &limits {
+            known_limits.push(Arc::clone(added.limits.get(&**name)?));
+        }
+        let mut known_parts = Vec::with_capacity(parts.len());
+        for (name, of, location) in parts {
             let route = Arc::clone(added.routes.get(&*name)?);
-            Some((of, KnownRoute { location, route }))
-        };
+            known_parts.push((of, KnownRoute { location, route }));
+        }
         Some(Self {
             node: node.clone(),
-            limits: limits.collect::<Option<_>>()?,
+            limits: known_limits,
             candidates,
             whole_routes,
-            parts: parts.into_iter().map(part).collect::<Option<_>>()?,
+            parts: known_parts,
             copied,
             warnings,
         })

@@ -1,6 +1,7 @@
 //! A strategy's limits: the one that holds, and the candidate that is tried out beside it or in its
 //! place.
 
+use super::part;
 use crate::config::candidate::{Candidate, CandidateBounds, CandidateTerms, Stage};
 use crate::config::file::policies::RawStrategy;
 use crate::config::file::policies::candidate::{RawCandidate, RawCandidateBounds};
@@ -13,7 +14,7 @@ pub struct StrategyLimit {
     pub name: String,
     pub at: Location,
     pub tree: YamlNode,
-    /// Of a candidate.
+    /// The candidate whose limit this is.
     pub candidate: Option<Candidate>,
 }
 
@@ -22,11 +23,19 @@ pub fn candidate_name(limit: &str) -> String {
     format!("{limit}.candidate")
 }
 
+/// A strategy of an application, and where it is written.
+pub struct StrategyPlace<'a> {
+    pub application: &'a str,
+    pub strategy: &'a str,
+    /// The name of its limit.
+    pub limit: String,
+    pub at: &'a Location,
+}
+
 /// The limits that a strategy has on the `node` with this name. Without one, also its candidate for
 /// whatever nodes: beside the limit, to be checked like it.
 pub fn limits_of(
-    (application, strategy, name): (&str, &str, String),
-    at: &Location,
+    place: StrategyPlace<'_>,
     raw: &RawStrategy,
     node: Option<&str>,
     report: &mut Report,
@@ -34,55 +43,77 @@ pub fn limits_of(
     if let (Setting::Absent, Setting::Absent) = (&raw.limit, &raw.candidate) {
         let problem = ValueProblem::new(format!(
             "strategy {} has no limit: it limits nothing",
-            quote(strategy)
+            quote(place.strategy)
         ));
         report.warning(
-            at,
+            place.at,
             problem.hint("write \"limit\", or take the strategy away"),
         );
     }
-    let tried = raw.candidate.valid().and_then(|raw| {
-        let stage = &raw.on.valid()?.stage;
-        let limit = match (stage, node) {
-            (Stage::Nodes(nodes), Some(node))
-                if nodes.iter().any(|pattern| pattern.takes(node)) =>
-            {
-                name.clone()
+    let tried = candidate_limit(&place, raw, node, report);
+    // On a node that tries it out, a candidate stands in the place of the limit that holds elsewhere.
+    let is_replaced = match &tried {
+        Some(tried) => tried.name == place.limit,
+        None => false,
+    };
+    let mut limits = Vec::new();
+    if let Some(limit) = raw.limit.valid()
+        && !is_replaced
+    {
+        limits.push(StrategyLimit {
+            name: place.limit,
+            at: place.at.clone(),
+            tree: limit.0.clone(),
+            candidate: None,
+        });
+    }
+    limits.extend(tried);
+    limits
+}
+
+/// The limit of a strategy's candidate. `None`: it has none on the `node`, or a mistake was
+/// reported.
+fn candidate_limit(
+    place: &StrategyPlace<'_>,
+    raw: &RawStrategy,
+    node: Option<&str>,
+    report: &mut Report,
+) -> Option<StrategyLimit> {
+    let raw = raw.candidate.valid()?;
+    let stage = &raw.on.valid()?.stage;
+    let limit = match (stage, node) {
+        (Stage::Nodes(nodes), Some(node)) => {
+            if !nodes.iter().any(|pattern| pattern.takes(node)) {
+                return None;
             }
-            (Stage::Nodes(_), Some(_)) => return None,
-            _ => candidate_name(&name),
-        };
-        let (terms, tree) = (terms(raw, report), tree(raw, report)?);
-        let candidate = Candidate {
-            application: application.into(),
-            strategy: strategy.into(),
-            limit: limit.as_str().into(),
-            stage: stage.clone(),
-            terms: terms?,
-        };
-        Some(StrategyLimit {
-            name: limit,
-            at: raw.location.clone(),
-            tree,
-            candidate: Some(candidate),
-        })
-    });
-    // On a node that tries it out, a candidate stands in the place of what holds elsewhere.
-    let is_replaced = tried.as_ref().is_some_and(|tried| tried.name == name);
-    let holds = raw.limit.valid().filter(|_| !is_replaced);
-    let holds = holds.map(|limit| StrategyLimit {
-        name,
-        at: at.clone(),
-        tree: limit.0.clone(),
-        candidate: None,
-    });
-    holds.into_iter().chain(tried).collect()
+            place.limit.clone()
+        }
+        (Stage::Nodes(_), None) | (Stage::Shadow | Stage::Share(_), _) => {
+            candidate_name(&place.limit)
+        }
+    };
+    let terms = terms(raw, report);
+    let tree = tree(raw, report)?;
+    let candidate = Candidate {
+        application: place.application.into(),
+        strategy: place.strategy.into(),
+        limit: limit.as_str().into(),
+        stage: stage.clone(),
+        terms: terms?,
+    };
+    Some(StrategyLimit {
+        name: limit,
+        at: raw.location.clone(),
+        tree,
+        candidate: Some(candidate),
+    })
 }
 
 /// How the candidate is judged. `None`: a mistake was reported.
 fn terms(raw: &RawCandidate, report: &mut Report) -> Option<CandidateTerms> {
     let bounds = raw.bounds.build(|raw| bounds(raw, report))?;
-    let (over, least) = (raw.over.value()?.0, raw.least.value()?.0);
+    let over = raw.over.value()?.0;
+    let least = raw.least.value()?.0;
     let promote_after = raw.promote_after.build(|at| {
         let problem = match bounds {
             None => {
@@ -134,8 +165,8 @@ fn bounds(raw: &RawCandidateBounds, report: &mut Report) -> Option<CandidateBoun
 
 /// The candidate's limit, with the share of keys that it acts on. `None`: a mistake was reported.
 fn tree(raw: &RawCandidate, report: &mut Report) -> Option<YamlNode> {
-    let (limit, on) = (raw.limit.valid()?, raw.on.valid()?);
-    let mut tree = limit.0.clone();
+    let on = raw.on.valid()?;
+    let mut tree = raw.limit.valid()?.0.clone();
     let YamlValue::Map(entries) = &mut tree.value else {
         return None;
     };
@@ -143,10 +174,6 @@ fn tree(raw: &RawCandidate, report: &mut Report) -> Option<YamlNode> {
         Stage::Nodes(_) => return Some(tree),
         Stage::Shadow => "0%",
         Stage::Share(share) => share,
-    };
-    let is_shadow = |entry: &NodeEntry| {
-        entry.key == "on_limit"
-            && matches!(&entry.value.value, YamlValue::Scalar { text, .. } if text == "shadow")
     };
     if let Some(entry) = entries
         .iter()
@@ -162,20 +189,18 @@ fn tree(raw: &RawCandidate, report: &mut Report) -> Option<YamlNode> {
         );
         return None;
     }
-    let value = YamlValue::Scalar {
-        text: share.to_owned(),
-        plain: false,
-    };
-    let value = YamlNode {
-        location: on.location.clone(),
-        value,
-    };
+    let value = part::text_node(share, &on.location);
     entries.push(NodeEntry {
         key: "enforce".to_owned(),
         key_location: on.location.clone(),
         value,
     });
     Some(tree)
+}
+
+fn is_shadow(entry: &NodeEntry) -> bool {
+    entry.key == "on_limit"
+        && matches!(&entry.value.value, YamlValue::Scalar { text, .. } if text == "shadow")
 }
 
 /// The name that a strategy's limit and a part of a route have.

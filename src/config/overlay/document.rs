@@ -13,15 +13,15 @@ use crate::config::yaml::{parse, print};
 /// Nested mappings and lists, as of a file.
 const MAX_DEPTH: usize = 32;
 
-/// The location of what has no line.
+/// The position of a value without a line.
 pub(super) const NOWHERE: (usize, usize) = (0, 0);
 
-/// A policy document, and what messages call it. Nothing in it is checked yet.
+/// A policy document that is not checked yet, with its name in messages.
 #[derive(Clone)]
 pub struct PolicySet {
     pub(super) name: Arc<str>,
     pub(super) root: YamlNode,
-    /// The name of the node that it is for. `None`: it is to fit any.
+    /// The name of the node that the document is for. `None`: the document has to fit any.
     pub(super) node: Option<Arc<str>>,
 }
 
@@ -43,15 +43,15 @@ impl PolicySet {
     pub fn parse(name: &str, text: &str) -> Result<Self, Mistakes> {
         let mut report = Report::new(name);
         let file = report.file();
-        let root = parse::tree(&file, text, &mut report);
-        let root = root.filter(|root| {
-            if root.value.is_null() {
-                let problem = ValueProblem::new("the document is empty")
-                    .hint("write applications: {} for no policies");
-                report.mistake(&root.location, problem);
-            }
-            !root.value.is_null()
-        });
+        let mut root = parse::tree(&file, text, &mut report);
+        if let Some(empty) = &root
+            && empty.value.is_null()
+        {
+            let problem = ValueProblem::new("the document is empty")
+                .hint("write applications: {} for no policies");
+            report.mistake(&empty.location, problem);
+            root = None;
+        }
         report.close(root).map(|(root, _)| Self {
             name: file,
             root,
@@ -112,21 +112,24 @@ pub(super) fn node(
         Json::Number(number) => scalar(&number.to_string(), true),
         Json::String(text) => scalar(text, false),
         Json::Array(items) => {
-            let item =
-                |(index, item)| node(item, location.index(index, NOWHERE), depth + 1, report);
-            YamlValue::List(items.iter().enumerate().map(item).collect::<Option<_>>()?)
+            let mut nodes = Vec::with_capacity(items.len());
+            for (index, item) in items.iter().enumerate() {
+                let at = location.index(index, NOWHERE);
+                nodes.push(node(item, at, depth + 1, report)?);
+            }
+            YamlValue::List(nodes)
         }
         Json::Object(members) => {
-            let entry = |(key, value): (&String, &Json)| {
+            let mut entries = Vec::with_capacity(members.len());
+            for (key, value) in members {
                 let at = location.key(key, NOWHERE);
-                let value = node(value, at.clone(), depth + 1, report)?;
-                Some(NodeEntry {
+                entries.push(NodeEntry {
                     key: key.clone(),
+                    value: node(value, at.clone(), depth + 1, report)?,
                     key_location: at,
-                    value,
-                })
-            };
-            YamlValue::Map(members.iter().map(entry).collect::<Option<_>>()?)
+                });
+            }
+            YamlValue::Map(entries)
         }
     };
     Some(YamlNode { location, value })

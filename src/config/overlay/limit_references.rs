@@ -25,13 +25,24 @@ pub type LimitReference = (String, Location);
 pub struct LimitWork([usize; 3]);
 
 impl LimitWork {
-    /// Of the limit as it is written, its plans included.
+    /// The work of a limit as it is written, its plans included.
     pub fn of(limit: &YamlNode) -> Self {
         let YamlValue::Map(entries) = &limit.value else {
             return Self::default();
         };
-        let all = |key| part::entry(entries, key).map_or(0, |entry| leaves(&entry.value));
-        Self([all("key"), all("exempt"), values_of(limit, JSON_PATHS)])
+        Self([
+            leaves_at(entries, "key"),
+            leaves_at(entries, "exempt"),
+            values_of(limit, JSON_PATHS),
+        ])
+    }
+}
+
+/// The texts in the tree at `key`.
+fn leaves_at(entries: &[NodeEntry], key: &str) -> usize {
+    match part::entry(entries, key) {
+        Some(entry) => leaves(&entry.value),
+        None => 0,
     }
 }
 
@@ -53,14 +64,15 @@ fn values_of(node: &YamlNode, key: &str) -> usize {
     match &node.value {
         YamlValue::List(items) => items.iter().map(|item| values_of(item, key)).sum(),
         YamlValue::Map(entries) => {
-            let of = |entry: &NodeEntry| {
-                if entry.key == key {
+            let mut values = 0;
+            for entry in entries {
+                values += if entry.key == key {
                     leaves(&entry.value)
                 } else {
                     values_of(&entry.value, key)
-                }
-            };
-            entries.iter().map(of).sum()
+                };
+            }
+            values
         }
         YamlValue::Scalar { .. } | YamlValue::Unusable => 0,
     }
@@ -74,16 +86,7 @@ pub fn check_work(
     report: &mut Report,
 ) {
     for (at, (most, what)) in MOST_WORK.into_iter().enumerate() {
-        let (mut sum, mut seen) = (0, HashSet::new());
-        let mut distinct = limits
-            .into_iter()
-            .flatten()
-            .filter(|(limit, _)| seen.insert(limit));
-        let beyond = distinct.find(|(limit, _)| {
-            sum += works.get(limit).map_or(0, |work| work.0[at]);
-            sum > most
-        });
-        if let Some((_, location)) = beyond {
+        if let Some(location) = first_beyond(most, at, limits, works) {
             let name = part::name_of(route).map_or_else(String::new, quote);
             let problem = ValueProblem::new(format!(
                 "the limits of policies on route {name} have more than {most} {what}"
@@ -98,8 +101,30 @@ pub fn check_work(
     }
 }
 
-/// Adds limits to those that a route lists. Those that it lists already are left out: two resources
-/// may be one route.
+/// The place of the first limit with which the work of the kind `at` is beyond the `most`.
+fn first_beyond<'a>(
+    most: usize,
+    at: usize,
+    limits: [&'a [LimitReference]; 2],
+    works: &HashMap<String, LimitWork>,
+) -> Option<&'a Location> {
+    let mut sum = 0;
+    let mut seen = HashSet::new();
+    for (limit, location) in limits.into_iter().flatten() {
+        if seen.insert(limit)
+            && let Some(work) = works.get(limit)
+        {
+            sum += work.0[at];
+            if sum > most {
+                return Some(location);
+            }
+        }
+    }
+    None
+}
+
+/// Adds limits to the list of a route. A limit that it lists already is left out: two resources may
+/// be one route.
 pub fn add_references(route: &mut YamlNode, limits: &[LimitReference], report: &mut Report) {
     let limits = not_listed(route, limits);
     check_count(route, &limits, report);
@@ -133,16 +158,9 @@ pub fn add_references(route: &mut YamlNode, limits: &[LimitReference], report: &
     let YamlValue::List(items) = &mut entries[at].value.value else {
         return;
     };
-    items.extend(limits.into_iter().map(|(name, location)| {
-        let value = YamlValue::Scalar {
-            text: name.clone(),
-            plain: false,
-        };
-        YamlNode {
-            location: location.clone(),
-            value,
-        }
-    }));
+    for (name, location) in limits {
+        items.push(part::text_node(name, location));
+    }
 }
 
 /// The limits that a route lists.
@@ -156,7 +174,7 @@ fn listed(route: &YamlNode) -> &[YamlNode] {
     }
 }
 
-/// Those of `limits` that a route does not list, each once.
+/// The `limits` that a route does not list, each once.
 fn not_listed<'a>(route: &YamlNode, limits: &'a [LimitReference]) -> Vec<&'a LimitReference> {
     let mut known: HashSet<&str> = listed(route).iter().filter_map(part::text_of).collect();
     limits

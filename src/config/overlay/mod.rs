@@ -5,9 +5,9 @@
 //! the configuration checks them as it checks the file, and `applied` is what came of an
 //! application before, which `node_additions` keeps. `owned` says which routes and upstreams are an
 //! application's, `bounds` how much it may have, `keys` has the API keys that each route takes,
-//! `candidate` has the limits of a strategy, `limit_references` puts them on a route's list, `part`
-//! makes a part of a route, `within` tells whether one match takes only what another does, and
-//! `precedence` whether a part takes what the file gives to another route.
+//! `candidate` has the limits of a strategy, `limit_references` puts them on a route's list,
+//! `route_changes` collects what applications change of routes, `part` makes a part of a route, and
+//! `precedence` knows whether a part takes what the file gives to another route.
 
 mod application;
 pub mod applied;
@@ -19,7 +19,7 @@ mod owned;
 mod part;
 mod part_bounds;
 mod precedence;
+mod route_changes;
 #[cfg(feature = "team")]
 pub mod state;
 pub mod tree;
-mod within;

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use crate::config::report::{Location, Report, ValueProblem};
-use crate::route::{HostMatch, Match, PathMatch, PathPattern, Segment};
+use crate::route::{HostMatch, Match, PathMatch, Segment};
 
 /// Pairs of a host and a path in the match of a part, and in all parts of an application: each is a
 /// place in the table of routes.
@@ -44,13 +44,17 @@ impl PartBounds {
     /// reported.
     pub fn add_pairs(&mut self, pairs: usize, at: &Location, report: &mut Report) -> Option<()> {
         self.pairs = self.pairs.saturating_add(pairs);
-        let (most, whose) = match (pairs, self.pairs) {
-            (part, _) if part > MOST_PAIRS => (MOST_PAIRS, "the part has"),
-            (_, all) if all > MOST_PAIRS_OF_APPLICATION => {
-                (MOST_PAIRS_OF_APPLICATION, "the application's parts have")
-            }
-            _ => return Some(()),
-        };
+        let most;
+        let whose;
+        if pairs > MOST_PAIRS {
+            most = MOST_PAIRS;
+            whose = "the part has";
+        } else if self.pairs > MOST_PAIRS_OF_APPLICATION {
+            most = MOST_PAIRS_OF_APPLICATION;
+            whose = "the application's parts have";
+        } else {
+            return Some(());
+        }
         let problem = ValueProblem::new(format!(
             "{whose} more than {most} pairs of a host and a path"
         ));
@@ -72,73 +76,59 @@ impl PartBounds {
         at: &Location,
         report: &mut Report,
     ) -> Option<()> {
-        let segments: usize = part
-            .paths
-            .iter()
-            .filter_map(pattern)
-            .map(|path| path.segments.len() + 1)
-            .sum();
-        self.segments = self
-            .segments
-            .saturating_add(segments.saturating_mul(part.hosts.len()));
-        self.expressions += part
-            .paths
-            .iter()
-            .filter(|path| pattern(path).is_none())
-            .count();
+        let mut segments = 0;
+        for path in &part.paths {
+            match path {
+                PathMatch::Pattern(path) => segments += path.segments.len() + 1,
+                PathMatch::Expression(_) => self.expressions += 1,
+            }
+        }
+        let segments = segments.saturating_mul(part.hosts.len());
+        self.segments = self.segments.saturating_add(segments);
         let alike = self.add_places(part);
         let headers = part.headers.len().saturating_sub(whole.headers.len());
-        let (what, hint) = match () {
-            () if part.methods.len() > MOST_METHODS.max(whole.methods.len()) => (
-                format!("the part has more than {MOST_METHODS} methods"),
-                "leave methods out to take all of the route's",
-            ),
-            () if headers > MOST_HEADERS => (
-                format!("the part has more than {MOST_HEADERS} header conditions"),
-                "tell clients apart by the key of a limit",
-            ),
-            () if self.segments > MOST_SEGMENTS => (
-                format!(
-                    "the application's parts have more than {MOST_SEGMENTS} segments of paths, counted for each host"
-                ),
-                "list fewer hosts, or shorten the paths",
-            ),
-            () if alike > MOST_ALIKE => (
-                format!("the application has more than {MOST_ALIKE} parts with one host and path"),
-                "tell clients apart by the key of a limit, or by plans",
-            ),
-            () if self.expressions > MOST_EXPRESSIONS => (
-                format!(
-                    "the application's parts have more than {MOST_EXPRESSIONS} expressions among their paths, with those of \
-                     their routes"
-                ),
-                "make fewer parts of routes with expressions, or tell clients apart by the key of a limit",
-            ),
-            () => return Some(()),
+        let problem = if part.methods.len() > MOST_METHODS.max(whole.methods.len()) {
+            ValueProblem::new(format!("the part has more than {MOST_METHODS} methods"))
+                .hint("leave methods out to take all of the route's")
+        } else if headers > MOST_HEADERS {
+            ValueProblem::new(format!(
+                "the part has more than {MOST_HEADERS} header conditions"
+            ))
+            .hint("tell clients apart by the key of a limit")
+        } else if self.segments > MOST_SEGMENTS {
+            ValueProblem::new(format!(
+                "the application's parts have more than {MOST_SEGMENTS} segments of paths, counted for each host"
+            ))
+            .hint("list fewer hosts, or shorten the paths")
+        } else if alike > MOST_ALIKE {
+            ValueProblem::new(format!(
+                "the application has more than {MOST_ALIKE} parts with one host and path"
+            ))
+            .hint("tell clients apart by the key of a limit, or by plans")
+        } else if self.expressions > MOST_EXPRESSIONS {
+            ValueProblem::new(format!(
+                "the application's parts have more than {MOST_EXPRESSIONS} expressions among their paths, with those of \
+                 their routes"
+            ))
+            .hint("make fewer parts of routes with expressions, or tell clients apart by the key of a limit")
+        } else {
+            return Some(());
         };
-        report.mistake(at, ValueProblem::new(what).hint(hint));
+        report.mistake(at, problem);
         None
     }
 
-    /// Adds the places of a part. Returns how many parts there are at the fullest of them.
+    /// Adds the places of a part, and returns the number of parts at the fullest of them.
     fn add_places(&mut self, part: &Match) -> usize {
-        let places = part
-            .hosts
-            .iter()
-            .flat_map(|host| part.paths.iter().map(move |path| place(host, path)));
-        let alike = places.map(|place| {
-            let alike = self.alike.entry(place).or_default();
-            *alike += 1;
-            *alike
-        });
-        alike.max().unwrap_or_default()
-    }
-}
-
-fn pattern(path: &PathMatch) -> Option<&PathPattern> {
-    match path {
-        PathMatch::Pattern(pattern) => Some(pattern),
-        PathMatch::Expression(_) => None,
+        let mut most = 0;
+        for host in &part.hosts {
+            for path in &part.paths {
+                let alike = self.alike.entry(place(host, path)).or_default();
+                *alike += 1;
+                most = most.max(*alike);
+            }
+        }
+        most
     }
 }
 

@@ -35,8 +35,8 @@ const MOST_TEXT: usize = 64 << 20;
 /// Values of an application's objects at most: in a tree each takes many times its text.
 const MOST_VALUES: usize = 1_000_000;
 
-/// The applications of the newest revision that was read: those whose objects have not changed are
-/// not read again.
+/// The applications of the newest revision that was read: an application whose objects have not
+/// changed is not read again.
 #[derive(Clone, Default)]
 pub struct KnownApplications(Arc<ArcSwap<HashMap<String, KnownApplication>>>);
 
@@ -49,8 +49,8 @@ struct KnownApplication {
 
 impl KnownApplications {
     /// The applications at a revision, which is `kept` as the newest or is only looked at. `None`:
-    /// a mistake was reported, such as an object that is not of the shape of its kind: each is told
-    /// by its place in the document.
+    /// a mistake was reported, such as an object that is not of the shape of its kind: each has
+    /// its place in the document.
     pub fn of_state(
         &self,
         state: &PolicyState,
@@ -61,12 +61,17 @@ impl KnownApplications {
             OBJECTS.into(),
             format!("policies of revision {}", state.revision()).into(),
         );
-        let (known, mut next) = (self.0.load(), HashMap::new());
+        let known = self.0.load();
+        let mut next = HashMap::new();
         let top = Location::root(&OBJECTS.into(), NOWHERE).key(APPLICATIONS, NOWHERE);
-        let (mut all, mut is_whole) = (Vec::new(), true);
+        let mut all = Vec::new();
+        let mut is_whole = true;
         for name in state.applications() {
-            let unchanged = known.get(name).filter(|known| known.is_of(state, name));
-            let told = report.told();
+            let unchanged = match known.get(name) {
+                Some(known) if known.is_of(state, name) => Some(known),
+                Some(_) | None => None,
+            };
+            let found_before = report.told();
             let application = match unchanged {
                 Some(known) => Some(known.application.clone()),
                 None => read(state, name, &top, report),
@@ -75,13 +80,14 @@ impl KnownApplications {
             let Some(application) = application else {
                 continue;
             };
-            if is_kept && report.told() == told {
-                let objects = || objects_of(state, name).cloned().collect();
-                let known = unchanged.cloned();
-                let known = known.unwrap_or_else(|| KnownApplication {
-                    objects: objects(),
-                    application: application.clone(),
-                });
+            if is_kept && report.told() == found_before {
+                let known = match unchanged {
+                    Some(known) => known.clone(),
+                    None => KnownApplication {
+                        objects: objects_of(state, name).cloned().collect(),
+                        application: application.clone(),
+                    },
+                };
                 next.insert(name.to_owned(), known);
             }
             all.push(application);
@@ -89,7 +95,7 @@ impl KnownApplications {
         if is_kept {
             self.0.store(Arc::new(next));
         }
-        is_whole.then_some(all)
+        if is_whole { Some(all) } else { None }
     }
 }
 
@@ -97,16 +103,17 @@ impl KnownApplication {
     /// Whether nothing of the application called `name` has changed.
     fn is_of(&self, state: &PolicyState, name: &str) -> bool {
         let mut objects = objects_of(state, name);
-        let is_next = |known: &Arc<Object>| {
-            objects
-                .next()
-                .is_some_and(|object| Arc::ptr_eq(known, object))
-        };
-        self.objects.iter().all(is_next) && objects.next().is_none()
+        for known in &self.objects {
+            match objects.next() {
+                Some(object) if Arc::ptr_eq(known, object) => {}
+                Some(_) | None => return false,
+            }
+        }
+        objects.next().is_none()
     }
 }
 
-/// How much an application's objects are, known before a tree of them is built.
+/// The size of an application's objects, known before a tree of them is built.
 #[derive(Default)]
 struct ApplicationSize {
     text: usize,
@@ -127,35 +134,44 @@ impl ApplicationSize {
         self.values += 1;
         match json {
             Json::String(text) => self.text += text.len(),
-            Json::Array(items) => items.iter().for_each(|item| self.add(item)),
-            Json::Object(members) => members.iter().for_each(|(key, value)| {
-                self.text += key.len();
-                self.add(value);
-            }),
+            Json::Array(items) => {
+                for item in items {
+                    self.add(item);
+                }
+            }
+            Json::Object(members) => {
+                for (key, value) in members {
+                    self.text += key.len();
+                    self.add(value);
+                }
+            }
             Json::Null | Json::Bool(_) | Json::Number(_) => {}
         }
     }
 
-    /// The bound that it is beyond.
+    /// The bound that the size is beyond.
     fn beyond(&self) -> Option<String> {
-        match self {
-            Self { text, .. } if *text > MOST_TEXT => Some(show_size(MOST_TEXT as u64)),
-            Self { values, .. } if *values > MOST_VALUES => Some(format!("{MOST_VALUES} values")),
-            _ => None,
+        if self.text > MOST_TEXT {
+            Some(show_size(MOST_TEXT as u64))
+        } else if self.values > MOST_VALUES {
+            Some(format!("{MOST_VALUES} values"))
+        } else {
+            None
         }
     }
 }
 
 /// The objects of an application, itself among them.
 fn objects_of<'a>(state: &'a PolicyState, name: &'a str) -> impl Iterator<Item = &'a Arc<Object>> {
-    let own = ObjectId::of_application(name)
-        .ok()
-        .and_then(|id| state.get(&id));
-    own.into_iter().chain(
-        SECTIONS
-            .into_iter()
-            .flat_map(move |(kind, _)| state.of(kind, name)),
-    )
+    let sections = SECTIONS.into_iter();
+    let parts = sections.flat_map(move |(kind, _)| state.of(kind, name));
+    own_object(state, name).into_iter().chain(parts)
+}
+
+/// The object of an application itself.
+fn own_object<'a>(state: &'a PolicyState, name: &str) -> Option<&'a Arc<Object>> {
+    let id = ObjectId::of_application(name).ok()?;
+    state.get(&id)
 }
 
 /// `None`: a mistake was reported.
@@ -165,7 +181,7 @@ fn read(
     top: &Location,
     report: &mut Report,
 ) -> Option<Arc<CheckedApplication>> {
-    let told = report.told();
+    let found_before = report.told();
     if let Some(most) = ApplicationSize::of(state, name).beyond() {
         let problem = ValueProblem::new(format!("application {} has over {most}", quote(name)));
         let hint = "shorten its objects, or divide it into several applications";
@@ -173,7 +189,7 @@ fn read(
         return None;
     }
     let entry = application(state, name, top, report);
-    if report.told() > told {
+    if report.told() > found_before {
         return None;
     }
     let all = YamlNode {
@@ -200,10 +216,7 @@ fn application(
 ) -> NodeEntry {
     let location = above.key(name, NOWHERE);
     let mut entries = Vec::new();
-    let own = ObjectId::of_application(name)
-        .ok()
-        .and_then(|id| state.get(&id));
-    if let Some(object) = own {
+    if let Some(object) = own_object(state, name) {
         for (key, value) in object.body.as_object().into_iter().flatten() {
             let at = location.key(key, NOWHERE);
             if SECTIONS.iter().any(|(_, section)| section == key) {
@@ -216,10 +229,10 @@ fn application(
     }
     for (kind, key) in SECTIONS {
         let at = location.key(key, NOWHERE);
-        let members: Vec<NodeEntry> = state
-            .of(kind, name)
-            .filter_map(|object| object_of(object, &at, report))
-            .collect();
+        let mut members = Vec::new();
+        for object in state.of(kind, name) {
+            members.extend(object_of(object, &at, report));
+        }
         if !members.is_empty() {
             let value = YamlNode {
                 location: at.clone(),
@@ -249,13 +262,15 @@ fn object_of(object: &Object, above: &Location, report: &mut Report) -> Option<N
     if object.id.kind() != ObjectKind::Assignment {
         return member(object.id.name(), &object.body, at, report);
     }
-    let body = object.body.as_object().filter(|body| body.len() == 1);
-    let Some(plan) = body.and_then(|body| body.get("plan")) else {
-        let problem = ValueProblem::new("an assignment names a plan, and nothing else");
-        report.mistake(&at, problem.hint("write {\"plan\": NAME}"));
-        return None;
-    };
-    member(object.id.name(), plan, at, report)
+    if let Some(body) = object.body.as_object()
+        && body.len() == 1
+        && let Some(plan) = body.get("plan")
+    {
+        return member(object.id.name(), plan, at, report);
+    }
+    let problem = ValueProblem::new("an assignment names a plan, and nothing else");
+    report.mistake(&at, problem.hint("write {\"plan\": NAME}"));
+    None
 }
 
 fn member(key: &str, value: &Json, at: Location, report: &mut Report) -> Option<NodeEntry> {

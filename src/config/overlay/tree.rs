@@ -1,33 +1,31 @@
-//! The policy document laid over a file's tree: strategies become limits, and resources the routes
+//! The policy document over a file's tree: strategies become limits, and resources the routes
 //! that name them.
 //!
 //! Works on the tree, so that the rest of the configuration checks what comes of it. Limits go in
 //! before the file's defaults are applied, for these complete them; routes change after that, for a
 //! route that has limits of its own gets no default ones.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use tollgate_limiter::limit::units::show_size;
 
-use super::application::{CheckedApplication, checked_applications, conditions_of};
+use super::application::{CheckedApplication, checked_applications};
 use super::applied::PolicyAdditions;
-use super::candidate::{self, StrategyLimit, candidate_name, joined_name};
+use super::candidate::{self, StrategyLimit, StrategyPlace, candidate_name, joined_name};
 use super::document::PolicySet;
-use super::limit_references::{LimitReference, LimitWork, add_references, check_work};
+use super::limit_references::{LimitWork, add_references, check_work};
 use super::node_additions::NodeAdditions;
 use super::owned::routes::OwnedRoutes;
 use super::owned::upstreams::OwnedUpstreams;
 use super::part;
 use super::part_bounds::PartBounds;
 use super::precedence::FileRoutes;
+use super::route_changes::{CollectedChanges, PartOfRoute, is_short};
 use crate::config::candidate::Candidate;
 use crate::config::check::KnownParts;
-use crate::config::file::policies::RawApplication;
 use crate::config::file::policies::plans::PolicyPlans;
-use crate::config::file::scalar::text::DefinedName;
 use crate::config::report::{Location, Report, ValueProblem, quote};
-use crate::config::yaml::decode::Located;
 use crate::config::yaml::node::{NodeEntry, YamlNode, YamlValue};
 use crate::identity::api_key::RouteKeys;
 
@@ -38,7 +36,7 @@ const MOST_COPIED: usize = 256 << 20;
 #[derive(Default)]
 pub struct Overlay {
     applications: Vec<Arc<CheckedApplication>>,
-    /// The limits that were added: routes name no others, for a mistake is told once.
+    /// The limits that were added: routes name no others, so that a mistake is reported once.
     added: HashMap<String, LimitWork>,
     /// The candidates among them, and those of applications that are known.
     candidates: Vec<Candidate>,
@@ -67,25 +65,8 @@ pub struct OverlayParts {
     pub additions: Option<NodeAdditions>,
 }
 
-/// A part of a route that becomes a route of its own.
-struct PartOfRoute<'a> {
-    name: String,
-    at: &'a Location,
-    conditions: &'a YamlNode,
-    limits: Vec<LimitReference>,
-}
-
-/// The changes of one route of the file.
-struct RouteChanges<'a> {
-    /// The application that it is of, by its place.
-    owner: usize,
-    /// Of all of its requests.
-    limits: Vec<LimitReference>,
-    parts: Vec<PartOfRoute<'a>>,
-}
-
 impl Overlay {
-    /// Of applications, for the `node` with this name.
+    /// The overlay of applications, for the `node` with this name.
     pub fn of(applications: Vec<Arc<CheckedApplication>>, node: Option<Arc<str>>) -> Self {
         Self {
             applications,
@@ -124,8 +105,8 @@ impl Overlay {
                 self.additions.push(additions);
                 continue;
             }
-            let application = (&**application, self.node.as_deref());
-            for limit in strategy_limits(application, &upstreams, &mut known, report) {
+            let node = self.node.as_deref();
+            for limit in strategy_limits(application, node, &upstreams, &mut known, report) {
                 let StrategyLimit {
                     name,
                     at,
@@ -169,7 +150,12 @@ impl Overlay {
             .filter_map(|(at, route)| Some((part::name_of(route)?.to_owned(), at)))
             .collect();
         let owned = OwnedRoutes::read(&self.applications, &by_name, report);
-        let mut changes: HashMap<usize, RouteChanges<'_>> = HashMap::new();
+        let mut collected = CollectedChanges {
+            added: &self.added,
+            routes: &by_name,
+            owned: &owned,
+            changes: HashMap::new(),
+        };
         let mut copied = 0_usize;
         for (owner, (application, additions)) in self
             .applications
@@ -187,26 +173,16 @@ impl Overlay {
                         .push(part.clone());
                 }
                 for (route, limits) in &applied.whole_routes {
-                    let Some(route) = by_name.get(&**route) else {
-                        continue;
-                    };
-                    changes
-                        .entry(*route)
-                        .or_insert_with(|| RouteChanges::by(owner))
-                        .limits
-                        .extend(limits.iter().cloned());
+                    if let Some(route) = by_name.get(&**route) {
+                        let changes = collected.of_route(*route, owner);
+                        changes.limits.extend(limits.iter().cloned());
+                    }
                 }
-            } else if let Some(raw) = &application.raw {
-                let owner = (owner, &**application, raw);
-                changes_of(
-                    owner,
-                    &self.added,
-                    (&by_name, &owned),
-                    (&mut changes, additions),
-                    report,
-                );
+            } else {
+                collected.add(owner, application, additions, report);
             }
         }
+        let mut changes = collected.changes;
         let has_parts = changes.values().any(|changes| !changes.parts.is_empty());
         let file = if has_parts {
             FileRoutes::of(routes)
@@ -230,23 +206,26 @@ impl Overlay {
                             "the parts of the file's routes are over {most}"
                         ));
                         report.mistake(
-                            piece.at,
+                            piece.spec.at,
                             problem.hint("make fewer resources, or shorten their routes"),
                         );
                         break;
                     }
-                    let Some(part) =
-                        copy(&route, (at, &file), piece, &mut additions.bounds, report)
+                    let place = PlaceInFile {
+                        file: &file,
+                        index: at,
+                    };
+                    let Some(part) = copy(&route, place, piece, &mut additions.bounds, report)
                     else {
                         continue;
                     };
                     if !piece.limits.is_empty() {
                         check_work(&part, [&changes.limits, &piece.limits], &self.added, report);
                     }
-                    self.known.part_of.insert(piece.name.clone(), name.clone());
-                    additions
-                        .parts
-                        .push((piece.name.clone(), name.clone(), piece.at.clone()));
+                    let part_name = &piece.spec.name;
+                    self.known.part_of.insert(part_name.clone(), name.clone());
+                    let added = (part_name.clone(), name.clone(), piece.spec.at.clone());
+                    additions.parts.push(added);
                     changed.push(part);
                 }
             }
@@ -268,31 +247,23 @@ impl Overlay {
             file_limits,
         } = self;
         let mut keys = RouteKeys::default();
-        applications
-            .iter()
-            .for_each(|application| application.add_keys(&mut keys));
-        let is_new = |(application, _): &(Arc<CheckedApplication>, PolicyAdditions)| {
-            application.applied(node.as_ref()).is_none()
-        };
-        let all: Vec<_> = applications
-            .into_iter()
-            .zip(additions)
-            .filter(is_new)
-            .collect();
+        for application in &applications {
+            application.add_keys(&mut keys);
+        }
         let mut plans = PolicyPlans::default();
-        plans.0.extend(
-            all.iter()
-                .flat_map(|(application, _)| application.plans.iter().cloned()),
-        );
+        let mut all = Vec::new();
+        for (application, additions) in applications.into_iter().zip(additions) {
+            if application.applied(node.as_ref()).is_none() {
+                plans.0.extend(application.plans.iter().cloned());
+                all.push((application, additions));
+            }
+        }
         // A client has the same plan in a limit that may come in place of the other.
         for candidate in &candidates {
-            let same = plans
-                .0
-                .get(&joined_name(&candidate.application, &candidate.strategy))
-                .cloned();
-            plans
-                .0
-                .extend(same.map(|same| (candidate.limit.to_string(), same)));
+            let strategy = joined_name(&candidate.application, &candidate.strategy);
+            if let Some(plan) = plans.0.get(&strategy).cloned() {
+                plans.0.insert(candidate.limit.to_string(), plan);
+            }
         }
         // By its name alone, a strategy without a limit would change one of the file.
         plans.0.retain(|limit, _| added.contains_key(limit));
@@ -308,33 +279,25 @@ impl Overlay {
     }
 }
 
-impl RouteChanges<'_> {
-    fn by(owner: usize) -> Self {
-        Self {
-            owner,
-            limits: Vec::new(),
-            parts: Vec::new(),
-        }
-    }
-}
-
 /// The limits of an application's strategies on a node, except those with a mistake, which is
 /// reported.
 fn strategy_limits(
-    (application, node): (&CheckedApplication, Option<&str>),
+    application: &CheckedApplication,
+    node: Option<&str>,
     upstreams: &OwnedUpstreams,
     known: &mut HashMap<String, Location>,
     report: &mut Report,
 ) -> Vec<StrategyLimit> {
     let mut found = Vec::new();
     for (strategy, raw) in application.strategies() {
-        let (name, at) = (
-            joined_name(&application.name, &strategy.text),
-            &strategy.location,
-        );
-        let is_free = take_names(&name, at, known, report);
-        let names = (&*application.name, &*strategy.text, name);
-        for limit in candidate::limits_of(names, at, raw, node, report) {
+        let place = StrategyPlace {
+            application: &application.name,
+            strategy: &strategy.text,
+            limit: joined_name(&application.name, &strategy.text),
+            at: &strategy.location,
+        };
+        let is_free = take_names(&place.limit, place.at, known, report);
+        for limit in candidate::limits_of(place, raw, node, report) {
             upstreams.check(&application.name, &limit.tree, report);
             if is_free && is_short(&limit.name, &limit.at, report) {
                 found.push(limit);
@@ -366,128 +329,28 @@ fn take_names(
     true
 }
 
-/// The changes of routes that an application asks for.
-fn changes_of<'a>(
-    (owner, application, raw): (usize, &'a CheckedApplication, &'a RawApplication),
-    added: &HashMap<String, LimitWork>,
-    (routes, owned): (&HashMap<String, usize>, &OwnedRoutes<'_>),
-    (changes, additions): (&mut HashMap<usize, RouteChanges<'a>>, &mut PolicyAdditions),
-    report: &mut Report,
-) {
-    let name = &*application.name;
-    let mut by_resource: HashMap<&str, Vec<LimitReference>> = HashMap::new();
-    let resources = raw.resources.members();
-    let known: HashSet<&str> = resources
-        .iter()
-        .map(|resource| resource.text.as_str())
-        .collect();
-    for (strategy, raw_strategy) in raw
-        .strategies
-        .members()
-        .iter()
-        .filter_map(|one| Some((one, one.value.as_ref()?)))
-    {
-        let limit = joined_name(name, &strategy.text);
-        let tried = candidate_name(&limit);
-        let limits: Vec<String> = [limit, tried]
-            .into_iter()
-            .filter(|limit| added.contains_key(limit))
-            .collect();
-        let mut seen = HashSet::new();
-        for Located {
-            location,
-            value: DefinedName(resource),
-        } in raw_strategy
-            .resources
-            .valid()
-            .iter()
-            .flat_map(|list| &list.0)
-        {
-            if !seen.insert(resource) {
-                let problem =
-                    ValueProblem::new(format!("{} is in the list twice", quote(resource)));
-                report.mistake(location, problem.hint("keep one of the two"));
-            } else if let Some(resource) = known.get(&**resource) {
-                let counted = limits.iter().map(|limit| (limit.clone(), location.clone()));
-                by_resource.entry(resource).or_default().extend(counted);
-            } else if !raw.resources.is_invalid() {
-                let what = format!(
-                    "application {} has no resource {}",
-                    quote(name),
-                    quote(resource)
-                );
-                let otherwise = "define it under \"resources\" of the application";
-                let known = known.iter().copied();
-                report.misnamed(
-                    location,
-                    ValueProblem::new(what),
-                    (resource, known),
-                    otherwise,
-                );
-            }
-        }
-    }
-    for (entry, resource) in resources
-        .iter()
-        .filter_map(|entry| Some((entry, entry.value.as_ref()?)))
-    {
-        let limits = by_resource.remove(entry.text.as_str()).unwrap_or_default();
-        let Some(route) = owned.find((application, raw), resource, report) else {
-            continue;
-        };
-        let route = changes
-            .entry(route)
-            .or_insert_with(|| RouteChanges::by(owner));
-        match conditions_of(resource) {
-            Some(conditions) => {
-                let name = joined_name(name, &entry.text);
-                if routes.contains_key(&name) {
-                    let problem =
-                        ValueProblem::new(format!("the file has a route {} already", quote(&name)));
-                    report.mistake(
-                        &entry.location,
-                        problem.hint("give the resource another name"),
-                    );
-                } else if is_short(&name, &entry.location, report) {
-                    route.parts.push(PartOfRoute {
-                        name,
-                        at: &entry.location,
-                        conditions,
-                        limits,
-                    });
-                }
-            }
-            None if resource.r#match.is_invalid() => {}
-            None => {
-                let of = resource.route.value().map(|name| name.0);
-                additions
-                    .whole_routes
-                    .extend(of.map(|of| (of, limits.clone())));
-                route.limits.extend(limits);
-            }
-        }
-    }
+/// A route of the file.
+#[derive(Clone, Copy)]
+struct PlaceInFile<'a> {
+    file: &'a FileRoutes,
+    index: usize,
 }
 
 /// The part as a route. `None`: a mistake was reported.
 fn copy(
     route: &YamlNode,
-    (at, file): (usize, &FileRoutes),
+    place: PlaceInFile<'_>,
     piece: &PartOfRoute<'_>,
     bounds: &mut PartBounds,
     report: &mut Report,
 ) -> Option<YamlNode> {
-    let whole = file.matches(at)?;
-    let at_conditions = &piece.conditions.location;
-    bounds.add_pairs(part::pairs(piece.conditions, whole), at_conditions, report)?;
-    let (mut copy, narrowed) = part::of(
-        (route, whole),
-        piece.conditions,
-        (&piece.name, piece.at),
-        report,
-    )?;
+    let whole = place.file.matches(place.index)?;
+    let conditions = piece.spec.conditions;
+    let at_conditions = &conditions.location;
+    bounds.add_pairs(part::pairs(conditions, whole), at_conditions, report)?;
+    let (mut copy, narrowed) = part::of(route, whole, &piece.spec, report)?;
     bounds.add(&narrowed, whole, at_conditions, report)?;
-    if let Some(other) = file.robbed(&narrowed, at) {
+    if let Some(other) = place.file.robbed(&narrowed, place.index) {
         let problem = ValueProblem::new(format!(
             "some of its requests are those of route {}",
             quote(other)
@@ -498,20 +361,6 @@ fn copy(
     }
     add_references(&mut copy, &piece.limits, report);
     Some(copy)
-}
-
-/// Whether a joined name may be that of a limit or a route, which is reported otherwise.
-fn is_short(name: &str, at: &Location, report: &mut Report) -> bool {
-    if name.len() <= DefinedName::LONGEST {
-        return true;
-    }
-    let problem = ValueProblem::new(format!(
-        "together with its application it is called {}, over {} bytes",
-        quote(name),
-        DefinedName::LONGEST
-    ));
-    report.mistake(at, problem.hint("shorten one of the two names"));
-    false
 }
 
 /// The members of a section, which is made if it is absent. `None`: it is no mapping, which its own

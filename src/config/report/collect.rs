@@ -83,6 +83,7 @@ impl Report {
     }
 
     /// Another file, which messages are to call `shown`.
+    #[cfg(feature = "team")]
     pub fn include_as(&mut self, file: Arc<str>, shown: Arc<str>) {
         self.shown.insert(file, shown.clone());
         self.include(shown);
@@ -90,6 +91,7 @@ impl Report {
 
     /// How often something was found so far: it has grown if a value is wrong, also where that was
     /// told before.
+    #[cfg(feature = "team")]
     pub fn told(&self) -> usize {
         self.found
     }

@@ -105,7 +105,7 @@ pub async fn show(
     Path(application): Path<String>,
     Query(query): Query<ListQuery>,
 ) -> Response {
-    match find(&console, &visitor, &caller, (&application, &query)).await {
+    match find(&console, &visitor, &caller, &application, &query).await {
         Ok(found) => page(&found),
         Err(problem) => console.refuse(&visitor, &problem),
     }
@@ -115,7 +115,8 @@ async fn find(
     console: &ConsoleState,
     visitor: &Visitor,
     caller: &Caller,
-    (name, query): (&str, &ListQuery),
+    name: &str,
+    query: &ListQuery,
 ) -> Result<ApplicationPage, ProblemDetails> {
     caller.may(Operation::View, name)?;
     let state = service(console)?.database.state(None).await?;
@@ -126,49 +127,52 @@ async fn find(
         ))
         .hint("the page Applications has those that there are"));
     }
-    let own = ObjectId::of_application(name)
-        .ok()
-        .and_then(|id| state.get(&id).cloned());
-    let description = own
-        .as_ref()
-        .and_then(|object| object.body.get("description")?.as_str().map(str::to_owned));
-    let shown = SECTIONS
-        .into_iter()
-        .filter(|(kind, ..)| may_see(caller, *kind, name).is_ok());
-    let section = |(kind, title, one, lead)| ObjectSection {
-        title,
-        one,
-        lead,
-        id: ObjectKind::plural(kind),
-        rows: state
-            .of(kind, name)
-            .take(MOST_ROWS)
-            .map(|object| ObjectRow::of(object))
-            .collect(),
-        more: state.of(kind, name).skip(MOST_ROWS).count(),
-        add: add_path(caller, kind, name),
+    let own = match ObjectId::of_application(name) {
+        Ok(id) => state.get(&id),
+        Err(_) => None,
     };
+    let mut description = "";
+    let mut stamps = Vec::new();
+    if let Some(own) = own {
+        description = own.body["description"].as_str().unwrap_or_default();
+        stamps = vec![("Created", created(own)), ("Changed", changed(own))];
+    }
+    let mut sections = Vec::new();
+    for (kind, title, one, lead) in SECTIONS {
+        if may_see(caller, kind, name).is_ok() {
+            sections.push(ObjectSection {
+                title,
+                one,
+                lead,
+                id: ObjectKind::plural(kind),
+                rows: state
+                    .of(kind, name)
+                    .take(MOST_ROWS)
+                    .map(|object| ObjectRow::of(object))
+                    .collect(),
+                more: state.of(kind, name).skip(MOST_ROWS).count(),
+                add: add_path(caller, kind, name),
+            });
+        }
+    }
     let itself = ObjectKind::Application;
     Ok(ApplicationPage {
         name: name.to_owned(),
-        description: description.unwrap_or_default(),
-        stamps: own
-            .iter()
-            .flat_map(|object| [("Created", created(object)), ("Changed", changed(object))])
-            .collect(),
+        description: description.to_owned(),
+        stamps,
         edit: if may_edit(caller, itself, name) {
             edit_path(name, itself, name)
         } else {
             String::new()
         },
-        sections: shown.map(section).collect(),
-        clients: ClientSection::of(&state, caller, (name, query)),
+        sections,
+        clients: ClientSection::of(&state, caller, name, query),
         shell: visitor.shell(console, "Applications", name),
     })
 }
 
 impl ClientSection {
-    fn of(state: &PolicyState, caller: &Caller, (name, query): (&str, &ListQuery)) -> Self {
+    fn of(state: &PolicyState, caller: &Caller, name: &str, query: &ListQuery) -> Self {
         let clients: Vec<_> = state.of(ObjectKind::Assignment, name).collect();
         let (found, paging) = query.select("", clients, |object| object.id.name());
         Self {
@@ -194,50 +198,9 @@ impl ClientSection {
 
 impl ObjectRow {
     fn of(object: &Object) -> Self {
-        let find = |path: &str| {
-            path.split('.')
-                .try_fold(object.body.as_ref(), |body, step| body.get(step))
-        };
-        let has = |path: &str| find(path).is_some_and(|found| !found.is_null());
-        let text = |path: &str| find(path).map_or_else(String::new, short);
         let id = &object.id;
         Self {
-            what: match id.kind() {
-                ObjectKind::Resource if has("match") => format!("a part of {}", text("route")),
-                ObjectKind::Resource => text("route"),
-                ObjectKind::Strategy => {
-                    let limit = |at: &str| {
-                        format!(
-                            "{} by {}",
-                            text(&format!("{at}.rate")),
-                            text(&format!("{at}.key"))
-                        )
-                    };
-                    let holds = if has("limit") {
-                        limit("limit")
-                    } else {
-                        "no limit".to_owned()
-                    };
-                    match has("candidate") {
-                        true => format!(
-                            "{holds}; tried out on {}: {}",
-                            text("candidate.on"),
-                            limit("candidate.limit")
-                        ),
-                        false => holds,
-                    }
-                }
-                ObjectKind::Assignment => text("plan"),
-                ObjectKind::ApiKey if !has("client") => id.name().to_owned(),
-                ObjectKind::ApiKey => text("client"),
-                _ => object
-                    .body
-                    .get("limits")
-                    .and_then(|limits| limits.as_object())
-                    .map_or_else(String::new, |limits| {
-                        shown_of(limits.keys().map(String::as_str))
-                    }),
-            },
+            what: summary(object),
             href: edit_path(id.belongs_to(), id.kind(), id.name()),
             name: id.name().to_owned(),
             created: created(object),
@@ -246,7 +209,58 @@ impl ObjectRow {
     }
 }
 
-/// A value in a line. Of one that takes more than that, only that it is there.
+/// An object in a few words.
+fn summary(object: &Object) -> String {
+    let body = &object.body;
+    match object.id.kind() {
+        ObjectKind::Resource if has(body, "match") => format!("a part of {}", text(body, "route")),
+        ObjectKind::Resource => text(body, "route"),
+        ObjectKind::Strategy => {
+            let holds = if has(body, "limit") {
+                limit_summary(body, "limit")
+            } else {
+                "no limit".to_owned()
+            };
+            if has(body, "candidate") {
+                format!(
+                    "{holds}; tried out on {}: {}",
+                    text(body, "candidate.on"),
+                    limit_summary(body, "candidate.limit")
+                )
+            } else {
+                holds
+            }
+        }
+        ObjectKind::Assignment => text(body, "plan"),
+        ObjectKind::ApiKey if has(body, "client") => text(body, "client"),
+        ObjectKind::ApiKey => object.id.name().to_owned(),
+        ObjectKind::Application | ObjectKind::Plan => match body["limits"].as_object() {
+            Some(limits) => shown_of(limits.keys().map(String::as_str)),
+            None => String::new(),
+        },
+    }
+}
+
+fn limit_summary(body: &Json, at: &str) -> String {
+    let rate = text(body, &format!("{at}.rate"));
+    let key = text(body, &format!("{at}.key"));
+    format!("{rate} by {key}")
+}
+
+/// The value at a path with dots.
+fn find_value<'a>(body: &'a Json, path: &str) -> Option<&'a Json> {
+    path.split('.').try_fold(body, |body, step| body.get(step))
+}
+
+fn has(body: &Json, path: &str) -> bool {
+    find_value(body, path).is_some_and(|found| !found.is_null())
+}
+
+fn text(body: &Json, path: &str) -> String {
+    find_value(body, path).map_or_else(String::new, short)
+}
+
+/// A value in a line. A longer value is only there.
 fn short(value: &Json) -> String {
     let length = value
         .as_str()

@@ -3,7 +3,8 @@
 use askama::Template;
 use axum::extract::{Query, State};
 use axum::response::Response;
-use tollgate_policies::model::ObjectKind;
+use serde_json::Value as Json;
+use tollgate_policies::model::{ObjectKind, PolicyState};
 use tollgate_policies::people::Operation;
 
 use super::shown::service;
@@ -47,6 +48,28 @@ pub async fn list(
     }
 }
 
+impl ApplicationRow {
+    fn of(state: &PolicyState, name: &str) -> Self {
+        let mut row = Self {
+            href: format!("/console/applications/{}", encode(name)),
+            description: String::new(),
+            strategies: state.of(ObjectKind::Strategy, name).count(),
+            clients: state.of(ObjectKind::Assignment, name).count(),
+            changed: String::new(),
+            name: name.to_owned(),
+        };
+        let mut applications = state.of_kind(ObjectKind::Application);
+        if let Some(own) = applications.find(|object| object.id.name() == name) {
+            let time = short_time(&own.changed_at.to_string());
+            row.changed = format!("{}, {time}", own.changed_by);
+            if let Some(Json::String(description)) = own.body.get("description") {
+                row.description.clone_from(description);
+            }
+        }
+        row
+    }
+}
+
 async fn find(
     console: &ConsoleState,
     visitor: &Visitor,
@@ -55,34 +78,15 @@ async fn find(
 ) -> Result<ApplicationsPage, ProblemDetails> {
     let policies = service(console)?;
     let state = policies.database.state(None).await?;
-    let names = state
-        .applications()
-        .into_iter()
-        .filter(|name| caller.may(Operation::View, name).is_ok());
-    let (names, paging) = query.select("/console/applications", names.collect(), |name| name);
-    let rows = names.into_iter().map(|name| {
-        let own = state
-            .of_kind(ObjectKind::Application)
-            .find(|object| object.id.name() == name);
-        let description =
-            own.and_then(|object| object.body.get("description")?.as_str().map(str::to_owned));
-        ApplicationRow {
-            href: format!("/console/applications/{}", encode(name)),
-            description: description.unwrap_or_default(),
-            strategies: state.of(ObjectKind::Strategy, name).count(),
-            clients: state.of(ObjectKind::Assignment, name).count(),
-            changed: own.map_or_else(String::new, |object| {
-                format!(
-                    "{}, {}",
-                    object.changed_by,
-                    short_time(&object.changed_at.to_string())
-                )
-            }),
-            name: name.to_owned(),
-        }
-    });
+    let mut names = Vec::from_iter(state.applications());
+    names.retain(|name| caller.may(Operation::View, name).is_ok());
+    let (names, paging) = query.select("/console/applications", names, |name| name);
+    let mut rows = Vec::new();
+    for name in names {
+        rows.push(ApplicationRow::of(&state, name));
+    }
     Ok(ApplicationsPage {
-        rows: rows.collect(),
+        rows,
         paging,
         revision: state.revision(),
         running: policies.running().revision,

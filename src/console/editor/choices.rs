@@ -22,88 +22,87 @@ pub fn offer(
     else {
         return;
     };
-    let mut owners = HashMap::new();
+    let mut owners: HashMap<&str, &str> = HashMap::new();
     for object in state.of_kind(ObjectKind::Application) {
-        owners.extend(
-            routes_of(&object.body)
-                .into_iter()
-                .map(|route| (route, object.id.name())),
-        );
+        for route in routes_of(&object.body) {
+            owners.insert(route, object.id.name());
+        }
     }
-    let file = file_routes(console, state);
     field.choices = if field.name == ROUTE {
-        of_resource(
-            &field.value,
-            owners
-                .iter()
-                .filter(|(_, owner)| **owner == application)
-                .map(|(route, _)| *route),
-        )
+        owners.retain(|_, owner| *owner == application);
+        of_resource(&field.value, owners.keys().copied())
     } else {
-        let owner = |route: &str| {
-            owners
-                .get(route)
-                .copied()
-                .filter(|owner| *owner != application)
-        };
-        of_application(&field.value, &file, owner)
+        owners.retain(|_, owner| *owner != application);
+        of_application(&field.value, &file_routes(console, state), &owners)
     };
 }
 
 /// The routes of the file that this node runs, without the parts of them that policies have made.
 fn file_routes(console: &ConsoleState, state: &PolicyState) -> Vec<String> {
-    let is_part = |name: &str| {
-        let part = name.split_once('.').and_then(|(application, resource)| {
-            state.get(&ObjectId::new(ObjectKind::Resource, application, resource).ok()?)
-        });
-        part.is_some_and(|resource| resource.body.get("match").is_some())
-    };
     let gateway = console.admin.gateway.load();
-    let names = gateway
-        .routes
-        .iter()
-        .map(|route| route.target.route.name.to_string());
-    names.filter(|name| !is_part(name)).collect()
+    let mut names = Vec::new();
+    for route in &gateway.routes {
+        let name = &route.target.route.name;
+        if !is_part(state, name) {
+            names.push(name.to_string());
+        }
+    }
+    names
+}
+
+/// Whether a route is a part of another, which a resource has made.
+fn is_part(state: &PolicyState, route: &str) -> bool {
+    let Some((application, resource)) = route.split_once('.') else {
+        return false;
+    };
+    match ObjectId::new(ObjectKind::Resource, application, resource) {
+        Ok(id) => match state.get(&id) {
+            Some(resource) => resource.body.get("match").is_some(),
+            None => false,
+        },
+        Err(_) => false,
+    }
 }
 
 fn routes_of(body: &Json) -> Vec<&str> {
-    body.get(ROUTES)
-        .and_then(Json::as_array)
-        .into_iter()
-        .flatten()
-        .filter_map(Json::as_str)
-        .collect()
+    match body.get(ROUTES) {
+        Some(Json::Array(routes)) => routes.iter().filter_map(Json::as_str).collect(),
+        Some(_) | None => Vec::new(),
+    }
 }
 
-/// Each route of the file, and those of the list that the file does not have.
-fn of_application<'a>(
-    listed: &str,
-    file: &[String],
-    owner: impl Fn(&str) -> Option<&'a str>,
-) -> Vec<FieldChoice> {
-    // Something else than a list is shown as text.
+/// Each route of the file, and the routes of the list that the file does not have. `owners` are the
+/// other applications that have routes.
+fn of_application(listed: &str, file: &[String], owners: &HashMap<&str, &str>) -> Vec<FieldChoice> {
+    // Anything but a list is shown as text.
     let Ok(listed) = read(listed) else {
         return Vec::new();
     };
-    let Ok(listed) =
-        serde_json::from_value::<Vec<String>>(listed.unwrap_or_else(|| Json::Array(Vec::new())))
-    else {
+    let listed = listed.unwrap_or_else(|| Json::Array(Vec::new()));
+    let Ok(listed) = serde_json::from_value::<Vec<String>>(listed) else {
         return Vec::new();
     };
-    let known = file.iter().map(|route| FieldChoice {
-        value: route.clone(),
-        chosen: listed.contains(route),
-        note: owner(route).map_or_else(String::new, |owner| format!("of {owner}")),
-    });
-    let gone = listed
-        .iter()
-        .filter(|route| !file.contains(route))
-        .map(|route| FieldChoice {
+    let mut choices = Vec::new();
+    for route in file {
+        choices.push(FieldChoice {
             value: route.clone(),
-            chosen: true,
-            note: "not in this node's file".to_owned(),
+            chosen: listed.contains(route),
+            note: match owners.get(&**route) {
+                Some(owner) => format!("of {owner}"),
+                None => String::new(),
+            },
         });
-    known.chain(gone).collect()
+    }
+    for route in listed {
+        if !file.contains(&route) {
+            choices.push(FieldChoice {
+                value: route,
+                chosen: true,
+                note: "not in this node's file".to_owned(),
+            });
+        }
+    }
+    choices
 }
 
 /// The routes of the application, and the one that the resource has.
@@ -112,15 +111,20 @@ fn of_resource<'a>(own: &str, routes: impl Iterator<Item = &'a str>) -> Vec<Fiel
     if names.is_empty() {
         return Vec::new();
     }
-    names.extend(Some(own).filter(|own| !own.is_empty()));
+    if !own.is_empty() {
+        names.push(own);
+    }
     names.sort_unstable();
     names.dedup();
-    let choice = |name: &str| FieldChoice {
-        value: name.to_owned(),
-        chosen: name == own,
-        note: String::new(),
-    };
-    names.into_iter().map(choice).collect()
+    let mut choices = Vec::new();
+    for name in names {
+        choices.push(FieldChoice {
+            value: name.to_owned(),
+            chosen: name == own,
+            note: String::new(),
+        });
+    }
+    choices
 }
 
 #[cfg(test)]
@@ -137,23 +141,24 @@ mod tests {
     #[test]
     fn an_application_chooses_among_the_routes_of_the_file() {
         let file = ["orders".to_owned(), "items".to_owned()];
-        let owner = |route: &str| (route == "items").then_some("bank");
-        let found = of_application("[\"orders\",\"gone\"]", &file, owner);
+        let owners = HashMap::from([("items", "bank")]);
+        let nobodys = HashMap::new();
+        let found = of_application("[\"orders\",\"gone\"]", &file, &owners);
         let gone = ("gone", true, "not in this node's file");
         assert_eq!(
             shown(&found),
             [("orders", true, ""), ("items", false, "of bank"), gone]
         );
         assert_eq!(
-            shown(&of_application("", &file, |_| None)),
+            shown(&of_application("", &file, &nobodys)),
             [("orders", false, ""), ("items", false, "")]
         );
         assert_eq!(
-            of_application("[orders, gone]", &file, owner),
+            of_application("[orders, gone]", &file, &owners),
             found,
             "as it is written by hand"
         );
-        assert_eq!(of_application("{a: 1}", &file, |_| None), []);
+        assert_eq!(of_application("{a: 1}", &file, &nobodys), []);
     }
 
     #[test]

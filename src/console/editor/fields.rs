@@ -1,6 +1,9 @@
 //! The form of an object: a field for each key that people mostly write, and one for all others.
 //! Values are written as in the file.
 
+#[cfg(test)]
+mod tests;
+
 use serde_json::{Map, Value as Json};
 use tollgate_policies::model::ObjectKind;
 
@@ -18,7 +21,7 @@ pub const ROUTES: &str = "routes";
 
 /// A key of an object's body.
 struct BodyField {
-    /// Its place in the body, with dots.
+    /// The place of the field in the body, with dots.
     path: &'static str,
     label: &'static str,
     hint: &'static str,
@@ -181,19 +184,17 @@ fn fields_of(kind: ObjectKind) -> &'static [BodyField] {
 /// The form with what `body` has.
 pub fn of_body(kind: ObjectKind, body: &Json) -> Vec<ShownField> {
     let mut rest = body.clone();
-    let mut shown: Vec<_> = fields_of(kind)
-        .iter()
-        .map(|field| {
-            let value = take(&mut rest, field.path)
-                .map_or_else(String::new, |value| written(&value, field.rows));
-            field.shown(value)
-        })
-        .collect();
+    let mut shown = Vec::new();
+    for field in fields_of(kind) {
+        shown.push(field.shown(match take(&mut rest, field.path) {
+            Some(value) => written(&value, field.rows),
+            None => String::new(),
+        }));
+    }
     remove_empty(&mut rest);
-    let others = if rest.as_object().is_none_or(Map::is_empty) {
-        String::new()
-    } else {
-        yaml(&rest)
+    let others = match rest.as_object() {
+        Some(members) if !members.is_empty() => yaml(&rest),
+        Some(_) | None => String::new(),
     };
     shown.push(others_field(others));
     shown
@@ -201,35 +202,42 @@ pub fn of_body(kind: ObjectKind, body: &Json) -> Vec<ShownField> {
 
 /// The form as it was sent.
 pub fn of_form(kind: ObjectKind, sent: &Pairs) -> Vec<ShownField> {
-    let value = |name: &str| {
-        if name == ROUTES {
-            return chosen(sent);
-        }
-        let found = sent.iter().find(|(known, _)| known == name);
-        found.map_or_else(String::new, |(_, value)| value.trim().to_owned())
-    };
-    let own = fields_of(kind)
-        .iter()
-        .map(|field| field.shown(value(field.path)));
-    own.chain([others_field(value(OTHERS))]).collect()
+    let mut shown = Vec::new();
+    for field in fields_of(kind) {
+        shown.push(field.shown(if field.path == ROUTES {
+            chosen(sent)
+        } else {
+            sent_value(sent, field.path)
+        }));
+    }
+    shown.push(others_field(sent_value(sent, OTHERS)));
+    shown
+}
+
+/// The value of a field that was sent. Empty: it was not.
+fn sent_value(sent: &Pairs, name: &str) -> String {
+    match sent.iter().find(|(known, _)| known == name) {
+        Some((_, value)) => value.trim().to_owned(),
+        None => String::new(),
+    }
 }
 
 /// The routes that were chosen, or the list that was written.
 fn chosen(sent: &Pairs) -> String {
-    let mut found = sent
-        .iter()
-        .filter(|(name, _)| name == ROUTES)
-        .map(|(_, value)| value.trim());
-    match (found.next(), found.next()) {
-        (None, _) => String::new(),
-        (Some(list), None) if list.is_empty() || list.starts_with('[') => list.to_owned(),
-        (first, second) => {
-            Json::from_iter(first.into_iter().chain(second).chain(found)).to_string()
+    let mut found = Vec::new();
+    for (name, value) in sent {
+        if name == ROUTES {
+            found.push(value.trim());
         }
+    }
+    match found.as_slice() {
+        [] => String::new(),
+        [list] if list.is_empty() || list.starts_with('[') => (*list).to_owned(),
+        _ => Json::from_iter(found).to_string(),
     }
 }
 
-/// The body that a form describes. `None`: what is wrong stands beside its field.
+/// The body that a form describes. `None`: mistakes stand beside their fields.
 pub fn body(kind: ObjectKind, shown: &mut [ShownField]) -> Option<Json> {
     let others = shown.last().map_or("", |field| field.value.as_str());
     let mut all = match read(others) {
@@ -247,7 +255,7 @@ pub fn body(kind: ObjectKind, shown: &mut [ShownField]) -> Option<Json> {
             return None;
         }
     };
-    let mut fine = true;
+    let mut is_whole = true;
     for (field, shown) in fields_of(kind).iter().zip(shown) {
         let value = if field.is_text {
             Ok(text(&shown.value))
@@ -257,10 +265,13 @@ pub fn body(kind: ObjectKind, shown: &mut [ShownField]) -> Option<Json> {
         match value {
             Ok(Some(value)) => put(&mut all, field.path, value),
             Ok(None) => {}
-            Err(mistakes) => (shown.mistakes, fine) = (mistakes, false),
+            Err(mistakes) => {
+                shown.mistakes = mistakes;
+                is_whole = false;
+            }
         }
     }
-    fine.then_some(all)
+    if is_whole { Some(all) } else { None }
 }
 
 /// Puts each mistake of the object at `place` beside its field, and returns the others.
@@ -271,21 +282,24 @@ pub fn place_mistakes(
 ) -> Vec<MistakeView> {
     let mut elsewhere = Vec::new();
     for mistake in mistakes {
-        let below = mistake
-            .path
-            .strip_prefix(place)
-            .and_then(|rest| rest.strip_prefix('.'))
-            .unwrap_or_default();
-        let is_of = |field: &&mut ShownField| {
-            let rest = below.strip_prefix(field.name.as_str());
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-        };
-        match shown.iter_mut().find(is_of) {
+        let rest = mistake.path.strip_prefix(place).unwrap_or_default();
+        let below = rest.strip_prefix('.').unwrap_or_default();
+        match shown.iter_mut().find(|field| field.has_path(below)) {
             Some(field) => field.mistakes.push(mistake),
             None => elsewhere.push(mistake),
         }
     }
     elsewhere
+}
+
+impl ShownField {
+    /// Whether a path in the body is the field's, or below it.
+    fn has_path(&self, path: &str) -> bool {
+        match path.strip_prefix(&*self.name) {
+            Some(rest) => rest.is_empty() || rest.starts_with(['.', '[']),
+            None => false,
+        }
+    }
 }
 
 impl BodyField {
@@ -310,17 +324,14 @@ impl BodyField {
 }
 
 fn others_field(value: String) -> ShownField {
-    let hint = "any that the file takes here, a line each";
-    let (name, label, choices, mistakes) =
-        (OTHERS.to_owned(), "Other keys", Vec::new(), Vec::new());
     ShownField {
-        name,
-        label,
-        hint,
+        name: OTHERS.to_owned(),
+        label: "Other keys",
+        hint: "any that the file takes here, a line each",
         rows: 3,
         value,
-        choices,
-        mistakes,
+        choices: Vec::new(),
+        mistakes: Vec::new(),
     }
 }
 
@@ -329,13 +340,18 @@ pub fn read(value: &str) -> Result<Option<Json>, Vec<MistakeView>> {
     if value.is_empty() {
         return Ok(None);
     }
-    let read = PolicySet::parse("this field", value);
-    read.map(|set| Some(set.to_json()))
-        .map_err(|mistakes| mistakes.all().iter().map(mistake_view).collect())
+    match PolicySet::parse("this field", value) {
+        Ok(set) => Ok(Some(set.to_json())),
+        Err(mistakes) => Err(mistakes.all().iter().map(mistake_view).collect()),
+    }
 }
 
 fn text(value: &str) -> Option<Json> {
-    (!value.is_empty()).then(|| value.replace("\r\n", "\n").into())
+    if value.is_empty() {
+        None
+    } else {
+        Some(value.replace("\r\n", "\n").into())
+    }
 }
 
 fn mistake(message: &str, hint: &str) -> MistakeView {
@@ -366,32 +382,30 @@ pub fn in_one_line(value: &Json) -> String {
     }
 }
 
-/// Without quotation marks, which some texts need.
+/// The value without quotation marks, which some texts need.
 fn bare(value: &Json) -> String {
-    let list = |items: Vec<String>| items.join(", ");
     match value {
         Json::String(text) => text.clone(),
-        Json::Array(items) => format!("[{}]", list(items.iter().map(bare).collect())),
+        Json::Array(items) => {
+            let items: Vec<_> = items.iter().map(bare).collect();
+            format!("[{}]", items.join(", "))
+        }
         Json::Object(members) => {
-            format!(
-                "{{{}}}",
-                list(
-                    members
-                        .iter()
-                        .map(|(name, value)| format!("{name}: {}", bare(value)))
-                        .collect()
-                )
-            )
+            let mut written = Vec::new();
+            for (name, value) in members {
+                written.push(format!("{name}: {}", bare(value)));
+            }
+            format!("{{{}}}", written.join(", "))
         }
         other => other.to_string(),
     }
 }
 
 fn yaml(value: &Json) -> String {
-    PolicySet::of_json("", value).map_or_else(
-        |_| value.to_string(),
-        |set| set.to_yaml().trim_end().to_owned(),
-    )
+    match PolicySet::of_json("", value) {
+        Ok(set) => set.to_yaml().trim_end().to_owned(),
+        Err(_) => value.to_string(),
+    }
 }
 
 fn take(body: &mut Json, path: &str) -> Option<Json> {
@@ -419,120 +433,5 @@ fn put(body: &mut Json, path: &str, value: Json) {
 fn remove_empty(body: &mut Json) {
     if let Some(members) = body.as_object_mut() {
         members.retain(|_, value| value.as_object().is_none_or(|inner| !inner.is_empty()));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn a_body_becomes_a_form_and_the_form_the_body() {
-        for (kind, body) in [
-            (
-                ObjectKind::Strategy,
-                json!({"limit": {"key": [{"header": "x"}, "route"], "rate": "10/s", "burst": 20, "hidden": true},
-                    "resources": ["all"], "client": "client_ip",
-                    "candidate": {"limit": {"key": "client_ip", "rate": "5/s"}, "on": {"nodes": ["a-*"]}, "over": "5s"}}),
-            ),
-            (
-                ObjectKind::Resource,
-                json!({"route": "orders", "match": {"path": "/a", "methods": ["GET"]}}),
-            ),
-            (ObjectKind::Plan, json!({"limits": {"a": {"rate": "1/s"}}})),
-            (
-                ObjectKind::Application,
-                json!({"description": "12", "routes": ["orders", "items"]}),
-            ),
-            (ObjectKind::Application, json!({"routes": ["orders"]})),
-            (ObjectKind::Assignment, json!({"plan": "gold"})),
-        ] {
-            let mut shown = of_body(kind, &body);
-            assert_eq!(super::body(kind, &mut shown), Some(body), "{shown:?}");
-            let sent: Pairs = shown
-                .iter()
-                .map(|field| (field.name.clone(), field.value.clone()))
-                .collect();
-            assert_eq!(of_form(kind, &sent), shown);
-        }
-    }
-
-    #[test]
-    fn a_value_has_quotation_marks_where_it_needs_them() {
-        for (value, written) in [
-            (json!(["all", "checkout"]), "[all, checkout]"),
-            (
-                json!([{"header": "x-client"}, "route"]),
-                "[{header: x-client}, route]",
-            ),
-            (json!(["10", "a, b"]), "[\"10\",\"a, b\"]"),
-            (json!({"a": "b: c"}), "{\"a\":\"b: c\"}"),
-            (json!([1, true]), "[1, true]"),
-        ] {
-            assert_eq!(in_one_line(&value), written);
-            assert_eq!(read(written), Ok(Some(value)));
-        }
-    }
-
-    #[test]
-    fn routes_that_are_ticked_become_a_list() {
-        for (ticked, list) in [
-            (&[][..], None),
-            (&["a"], Some(json!(["a"]))),
-            (&["a", "b", "c"], Some(json!(["a", "b", "c"]))),
-        ] {
-            let sent = ticked
-                .iter()
-                .map(|route| (ROUTES.to_owned(), (*route).to_owned()))
-                .collect();
-            let body = body(
-                ObjectKind::Application,
-                &mut of_form(ObjectKind::Application, &sent),
-            )
-            .unwrap();
-            assert_eq!(body.get(ROUTES).cloned(), list);
-        }
-    }
-
-    #[test]
-    fn a_mistake_stands_beside_its_field() {
-        let mut shown = of_body(ObjectKind::Strategy, &json!({"limit": {"rate": "fast"}}));
-        let at = |path: &str| MistakeView {
-            path: path.to_owned(),
-            ..mistake("wrong", "mend it")
-        };
-        let place = "applications.shop.strategies.few";
-        let mistakes = vec![
-            at(&format!("{place}.limit.rate")),
-            at(&format!("{place}.resources[0]")),
-            at("routes[0]"),
-        ];
-        let elsewhere = place_mistakes(&mut shown, place, mistakes);
-        let beside: Vec<_> = shown
-            .iter()
-            .filter(|field| !field.mistakes.is_empty())
-            .map(|field| &*field.name)
-            .collect();
-        assert_eq!(beside, ["limit.rate", "resources"]);
-        assert_eq!(elsewhere, [at("routes[0]")]);
-    }
-
-    #[test]
-    fn what_cannot_be_read_is_told_beside_its_field() {
-        let sent = vec![
-            ("limit.key".to_owned(), "[a".to_owned()),
-            (OTHERS.to_owned(), String::new()),
-        ];
-        let mut shown = of_form(ObjectKind::Strategy, &sent);
-        assert_eq!(body(ObjectKind::Strategy, &mut shown), None);
-        assert!(!shown[0].mistakes.is_empty());
-        let mut shown = of_form(
-            ObjectKind::Plan,
-            &vec![(OTHERS.to_owned(), "- a".to_owned())],
-        );
-        assert_eq!(body(ObjectKind::Plan, &mut shown), None);
-        assert_eq!(shown[1].mistakes[0].message, "this is no mapping");
     }
 }

@@ -74,7 +74,7 @@ pub struct EditQuery {
 }
 
 /// An object, and what a form says of it.
-struct AskedEdit {
+struct EditTarget {
     application: String,
     kind: ObjectKind,
     name: String,
@@ -113,40 +113,30 @@ async fn open(
     caller: &Caller,
     query: EditQuery,
 ) -> Result<ObjectFormPage, ProblemDetails> {
-    let mut asked = AskedEdit::new(query.application, &query.kind, query.name, String::new())?;
+    let mut target = EditTarget::new(query.application, &query.kind, query.name, String::new())?;
     let policies = service(console)?;
-    if asked.name.is_empty() {
-        caller.may(Operation::Change(asked.kind), &asked.application)?;
-        let mut fields = fields::of_body(asked.kind, &Json::Object(serde_json::Map::new()));
+    if target.name.is_empty() {
+        caller.may(Operation::Change(target.kind), &target.application)?;
+        let mut fields = fields::of_body(target.kind, &Json::Object(serde_json::Map::new()));
         offer(
             console,
             &policies.database.state(None).await?,
-            asked.owner(),
+            target.owner(),
             &mut fields,
         );
-        asked.expected = "absent".to_owned();
-        return Ok(ObjectFormPage::new(
-            console,
-            (visitor, caller),
-            asked,
-            fields,
-        ));
+        target.expected = "absent".to_owned();
+        return Ok(ObjectFormPage::new(console, visitor, target, fields));
     }
-    let id = asked.id()?;
-    may_see(caller, asked.kind, id.belongs_to())?;
+    let id = target.id()?;
+    may_see(caller, target.kind, id.belongs_to())?;
     let state = policies.database.state(None).await?;
     let object = state
         .get(&id)
         .ok_or_else(|| ProblemDetails::unknown_policy(format!("there is no {id}")))?;
-    let mut fields = fields::of_body(asked.kind, &object.body);
-    offer(console, &state, asked.owner(), &mut fields);
-    asked.expected = object.version();
-    Ok(ObjectFormPage::new(
-        console,
-        (visitor, caller),
-        asked,
-        fields,
-    ))
+    let mut fields = fields::of_body(target.kind, &object.body);
+    offer(console, &state, target.owner(), &mut fields);
+    target.expected = object.version();
+    Ok(ObjectFormPage::new(console, visitor, target, fields))
 }
 
 async fn change(
@@ -154,21 +144,20 @@ async fn change(
     caller: &Caller,
     form: &ConsoleForm,
 ) -> Result<Response, ProblemDetails> {
-    let text = |name: &str| form.field(name).to_owned();
-    let mut asked = AskedEdit::new(
-        text("application"),
+    let mut target = EditTarget::new(
+        form.field("application").to_owned(),
         form.field("kind"),
-        text("name"),
-        text("expected"),
+        form.field("name").to_owned(),
+        form.field("expected").to_owned(),
     )?;
-    let belongs_to = if asked.kind == ObjectKind::Application {
-        &asked.name
+    let belongs_to = if target.kind == ObjectKind::Application {
+        &target.name
     } else {
-        &asked.application
+        &target.application
     };
     // Before anything of the form is read.
     caller.may_change_policies(Some(belongs_to))?;
-    asked.is_deletion = form.field("action") == "delete";
+    target.is_deletion = form.field("action") == "delete";
     let is_saving = form.field("step") == "save";
     let end = match form.field("action") {
         "promote" => Some(CandidateEnd::Promoted),
@@ -176,44 +165,47 @@ async fn change(
         _ => None,
     };
     let mut fields = if let Some(end) = end {
-        fields::of_body(asked.kind, &ended(console, caller, (&asked, end)).await?)
-    } else if is_saving && !asked.is_deletion {
+        fields::of_body(target.kind, &ended(console, caller, &target, end).await?)
+    } else if is_saving && !target.is_deletion {
         let body = serde_json::from_str(form.field("body"));
         fields::of_body(
-            asked.kind,
+            target.kind,
             &body.map_err(|_| ProblemDetails::bad_request("the form's body is no JSON"))?,
         )
     } else {
-        fields::of_form(asked.kind, &form.fields)
+        fields::of_form(target.kind, &form.fields)
     };
-    let mut body = if asked.is_deletion {
+    let mut body = if target.is_deletion {
         None
     } else {
-        fields::body(asked.kind, &mut fields)
+        fields::body(target.kind, &mut fields)
     };
-    let key = body
-        .as_mut()
-        .filter(|_| asked.kind == ObjectKind::ApiKey && !is_saving)
-        .and_then(make_key);
-    if body.is_none() && !asked.is_deletion {
-        let page = ObjectFormPage::new(console, (&form.visitor, caller), asked, fields);
+    let mut key = None;
+    if let Some(body) = &mut body
+        && target.kind == ObjectKind::ApiKey
+        && !is_saving
+    {
+        key = make_key(body);
+    }
+    if body.is_none() && !target.is_deletion {
+        let page = ObjectFormPage::new(console, &form.visitor, target, fields);
         return Ok(page_with(
             &page,
             Some(ProblemDetails::unusable_policies("").head()),
         ));
     }
-    let id = match asked.id() {
+    let id = match target.id() {
         Ok(id) => id,
-        Err(problem) => return Ok(refused(console, (form, caller), (asked, fields), problem)),
+        Err(problem) => return Ok(refused(console, &form.visitor, target, fields, problem)),
     };
     let edit = ObjectEdit {
         id: id.clone(),
-        expected: asked.expected()?,
+        expected: target.expected()?,
         body: body.clone(),
     };
     let proposal = Proposal {
         edits: vec![edit],
-        reason: text("reason"),
+        reason: form.field("reason").to_owned(),
         dry_run: !is_saving,
     };
     if is_saving && proposal.reason.is_empty() {
@@ -230,7 +222,7 @@ async fn change(
                 .into_response(),
             None => {
                 let review =
-                    ReviewPage::new((console, &form.visitor), &asked, &accepted.changes, body);
+                    ReviewPage::new(console, &form.visitor, &target, &accepted.changes, body);
                 page(&ReviewPage { key, ..review })
             }
         }),
@@ -239,15 +231,15 @@ async fn change(
             // Without the database the form has no choices, and still all that was written.
             let state = service(console)?.database.state(None).await;
             if let Ok(state) = &state {
-                offer(console, state, asked.owner(), &mut fields);
+                offer(console, state, target.owner(), &mut fields);
             }
             if !problem.conflicts.is_empty() {
                 // The next form is made upon the change of the others, and shown as such.
-                asked.expected = state?
+                target.expected = state?
                     .get(&id)
                     .map_or_else(|| "absent".to_owned(), |object| object.version());
             }
-            Ok(refused(console, (form, caller), (asked, fields), problem))
+            Ok(refused(console, &form.visitor, target, fields, problem))
         }
     }
 }
@@ -255,9 +247,10 @@ async fn change(
 /// Makes an API key for a body that has none. The key is on the page to review alone: its hash goes
 /// on from there.
 fn make_key(body: &mut Json) -> Option<String> {
-    let body = body
-        .as_object_mut()
-        .filter(|body| !body.contains_key("key_sha256"))?;
+    let body = body.as_object_mut()?;
+    if body.contains_key("key_sha256") {
+        return None;
+    }
     // Without random bytes the check says that there is no hash.
     let NewApiKey { key, key_sha256 } = NewApiKey::generate()?;
     body.insert("key_sha256".to_owned(), key_sha256.into());
@@ -268,9 +261,10 @@ fn make_key(body: &mut Json) -> Option<String> {
 async fn ended(
     console: &ConsoleState,
     caller: &Caller,
-    (asked, end): (&AskedEdit, CandidateEnd),
+    target: &EditTarget,
+    end: CandidateEnd,
 ) -> Result<Json, ProblemDetails> {
-    let id = asked.id()?;
+    let id = target.id()?;
     caller.may(Operation::View, id.belongs_to())?;
     let state = service(console)?.database.state(None).await?;
     let body = state.get(&id).and_then(|object| end.of(&object.body));
@@ -280,23 +274,24 @@ async fn ended(
 /// The form again, with why it was not taken.
 fn refused(
     console: &ConsoleState,
-    (form, caller): (&ConsoleForm, &Caller),
-    (asked, mut fields): (AskedEdit, Vec<ShownField>),
+    visitor: &Visitor,
+    target: EditTarget,
+    mut fields: Vec<ShownField>,
     mut problem: ProblemDetails,
 ) -> Response {
-    let place = asked.id().map(|id| place_of(&id)).unwrap_or_default();
+    let place = target.id().map(|id| place_of(&id)).unwrap_or_default();
     let mistakes = fields::place_mistakes(
         &mut fields,
         &place,
         std::mem::take(&mut problem.mistakes).into_vec(),
     );
-    let mut shown = ObjectFormPage::new(console, (&form.visitor, caller), asked, fields);
+    let mut shown = ObjectFormPage::new(console, visitor, target, fields);
     shown.mistakes = mistakes;
     shown.problem = Some(problem.clone());
     page_with(&shown, Some(problem.head()))
 }
 
-impl AskedEdit {
+impl EditTarget {
     fn new(
         application: String,
         kind: &str,
@@ -360,38 +355,41 @@ fn kind_words(kind: ObjectKind) -> &'static str {
 impl ObjectFormPage {
     fn new(
         console: &ConsoleState,
-        (visitor, caller): (&Visitor, &Caller),
-        asked: AskedEdit,
+        visitor: &Visitor,
+        target: EditTarget,
         fields: Vec<ShownField>,
     ) -> Self {
-        let is_new = asked.expected == "absent";
-        let words = kind_words(asked.kind);
+        let is_new = target.expected == "absent";
+        let words = kind_words(target.kind);
         let title = if is_new {
             format!("A new {words}")
         } else {
-            asked.name.clone()
+            target.name.clone()
         };
-        let may = |operation| caller.may(operation, asked.owner()).is_ok();
-        let is_limit = asked.kind == ObjectKind::Strategy && !is_new;
+        let change = Operation::Change(target.kind);
+        let delete = Operation::Delete(target.kind);
+        let may_change = visitor.may(change, target.owner()).is_ok();
+        let may_delete = !is_new && visitor.may(delete, target.owner()).is_ok();
+        let is_limit = target.kind == ObjectKind::Strategy && !is_new;
         let limit_path = format!(
             "/console/limits/{}",
-            encode(&format!("{}.{}", asked.application, asked.name))
+            encode(&format!("{}.{}", target.application, target.name))
         );
         let first_mistake = fields.iter().find(|field| !field.mistakes.is_empty());
         Self {
             first_mistake: first_mistake.map_or_else(String::new, |field| field.name.clone()),
             limit_path: if is_limit { limit_path } else { String::new() },
-            may_change: may(Operation::Change(asked.kind)),
-            may_delete: !is_new && may(Operation::Delete(asked.kind)),
+            may_change,
+            may_delete,
             shell: visitor.shell(console, "Applications", &title),
             title,
-            application_path: format!("/console/applications/{}", encode(&asked.application)),
-            application: asked.application,
-            kind: asked.kind.word(),
+            application_path: format!("/console/applications/{}", encode(&target.application)),
+            application: target.application,
+            kind: target.kind.word(),
             kind_words: words.to_owned(),
-            name: asked.name,
+            name: target.name,
             is_new,
-            expected: asked.expected,
+            expected: target.expected,
             is_tried: fields
                 .iter()
                 .any(|field| field.name == CANDIDATE && !field.value.is_empty()),
@@ -404,24 +402,30 @@ impl ObjectFormPage {
 
 impl ReviewPage {
     fn new(
-        (console, visitor): (&ConsoleState, &Visitor),
-        asked: &AskedEdit,
+        console: &ConsoleState,
+        visitor: &Visitor,
+        target: &EditTarget,
         changes: &[ObjectChange],
         body: Option<Json>,
     ) -> Self {
-        let title = if asked.is_deletion {
-            format!("Delete {}?", asked.words())
+        let title = if target.is_deletion {
+            format!("Delete {}?", target.words())
         } else {
-            format!("Save {}?", asked.words())
+            format!("Save {}?", target.words())
         };
         let hidden = vec![
-            ("application", asked.application.clone()),
-            ("kind", asked.kind.word().to_owned()),
-            ("name", asked.name.clone()),
-            ("expected", asked.expected.clone()),
+            ("application", target.application.clone()),
+            ("kind", target.kind.word().to_owned()),
+            ("name", target.name.clone()),
+            ("expected", target.expected.clone()),
             (
                 "action",
-                if asked.is_deletion { "delete" } else { "write" }.to_owned(),
+                if target.is_deletion {
+                    "delete"
+                } else {
+                    "write"
+                }
+                .to_owned(),
             ),
             (
                 "body",
@@ -434,8 +438,8 @@ impl ReviewPage {
             changes: changes.into(),
             key: None,
             hidden,
-            back: format!("/console/applications/{}", encode(&asked.application)),
-            is_deletion: asked.is_deletion,
+            back: format!("/console/applications/{}", encode(&target.application)),
+            is_deletion: target.is_deletion,
         }
     }
 }

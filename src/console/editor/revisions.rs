@@ -6,6 +6,7 @@ use axum::extract::{Path, RawQuery, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use serde::Deserialize;
 use tollgate_policies::database::Page;
+use tollgate_policies::people::Operation;
 
 use super::shown::{ShownChanges, ShownRevision, service};
 use crate::admin::problem_details::ProblemDetails;
@@ -170,13 +171,12 @@ impl RevisionPage {
         let policies = service(console)?;
         let (revision, changes) = find(policies, caller, number).await?;
         let edits = undoing(policies, number).await;
-        let may = |edit: &tollgate_policies::model::ObjectEdit| {
-            caller
-                .may(
-                    tollgate_policies::people::Operation::of(edit),
-                    edit.id.belongs_to(),
-                )
-                .is_ok()
+        let may_undo = match edits {
+            Ok(edits) => edits.iter().all(|edit| {
+                let operation = Operation::of(edit);
+                caller.may(operation, edit.id.belongs_to()).is_ok()
+            }),
+            Err(_) => false,
         };
         Ok(Self {
             shell: visitor.shell(console, "History", &format!("Revision {number}")),
@@ -185,7 +185,7 @@ impl RevisionPage {
             running: policies.running().revision,
             problem: None,
             is_done: false,
-            may_undo: edits.is_ok_and(|edits| edits.iter().all(may)),
+            may_undo,
         })
     }
 }

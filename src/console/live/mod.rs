@@ -36,7 +36,7 @@ pub struct LiveData {
     pub upstreams: HashMap<String, UpstreamTotals>,
     /// By upstream and URL.
     pub endpoints: HashMap<(String, String), EndpointState>,
-    /// What each route had counted at the last sample.
+    /// The counts of each route at the last sample.
     counted: HashMap<String, TrafficTotals>,
     /// The decisions of each limit at the last sample.
     decided: HashMap<String, LimitTotals>,
@@ -89,7 +89,8 @@ impl LiveData {
     /// Adds what each route has counted since the last sample: the sum of all falls when a route
     /// that is gone is forgotten.
     fn advance_whole(&mut self, routes: &HashMap<String, TrafficTotals>) {
-        let (mut whole, none) = (self.whole.totals.clone(), TrafficTotals::default());
+        let mut whole = self.whole.totals.clone();
+        let none = TrafficTotals::default();
         for (name, totals) in routes {
             whole.add_since(totals, self.counted.get(name).unwrap_or(&none));
         }
@@ -200,24 +201,22 @@ mod tests {
 
     #[test]
     fn the_whole_goes_on_where_a_route_is_forgotten() {
-        let of = |routes: &[(&str, u64)]| {
-            let counted = |requests: u64| TrafficTotals {
-                requests,
-                ..TrafficTotals::default()
-            };
-            routes
-                .iter()
-                .map(|(name, requests)| ((*name).to_owned(), counted(*requests)))
-                .collect::<HashMap<_, _>>()
-        };
         let mut live = LiveData::default();
         for routes in [
             &[("gone", 100), ("here", 5)][..],
             &[("here", 7)],
             &[("gone", 1), ("here", 7)],
         ] {
-            live.advance_whole(&of(routes));
-            live.counted = of(routes);
+            let mut totals = HashMap::new();
+            for (name, requests) in routes {
+                let counted = TrafficTotals {
+                    requests: *requests,
+                    ..TrafficTotals::default()
+                };
+                totals.insert((*name).to_owned(), counted);
+            }
+            live.advance_whole(&totals);
+            live.counted = totals;
         }
         let steps: Vec<u32> = live
             .whole

@@ -48,7 +48,7 @@ pub struct LimitTotals(pub [[u64; DECIDERS.len()]; VERDICTS.len()]);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UpstreamTotals {
     pub requests: u64,
-    /// Those that the upstream did not answer, for whatever reason but the client's.
+    /// Requests that the upstream did not answer, for whatever reason but the client's.
     pub failures: u64,
 }
 
@@ -64,11 +64,9 @@ impl Totals {
         });
         metrics.visit_histograms("tollgate_request_duration_seconds", |key, latency| {
             let route = totals.route(label(key, "route"));
-            route
-                .latency
-                .iter_mut()
-                .zip(latency.counts())
-                .for_each(|(bucket, count)| *bucket += count);
+            for (bucket, count) in route.latency.iter_mut().zip(latency.counts()) {
+                *bucket += count;
+            }
         });
         metrics.visit_counters("tollgate_ratelimit_decisions_total", |key, count| {
             totals.decisions(key, count)
@@ -96,13 +94,10 @@ impl Totals {
         if count == 0 {
             return;
         }
-        let row = VERDICTS
-            .iter()
-            .position(|verdict| *verdict == label(key, "verdict"));
-        let column = DECIDERS
-            .iter()
-            .position(|decider| *decider == label(key, "decided_by"));
-        let (Some(row), Some(column)) = (row, column) else {
+        let Some(row) = position(&VERDICTS, label(key, "verdict")) else {
+            return;
+        };
+        let Some(column) = position(&DECIDERS, label(key, "decided_by")) else {
             return;
         };
         let name = label(key, "limit");
@@ -129,20 +124,24 @@ impl TrafficTotals {
         self.requests += now.requests.saturating_sub(before.requests);
         self.denied += now.denied.saturating_sub(before.denied);
         self.errors += now.errors.saturating_sub(before.errors);
-        let latencies = now.latency.iter().zip(before.latency);
-        self.latency
-            .iter_mut()
-            .zip(latencies)
-            .for_each(|(bucket, (now, before))| *bucket += now.saturating_sub(before));
+        for (bucket, count) in self.latency.iter_mut().enumerate() {
+            *count += now.latency[bucket].saturating_sub(before.latency[bucket]);
+        }
     }
 }
 
 impl LimitTotals {
-    /// Decisions with this verdict, whoever made them.
+    /// Decisions with this verdict, of all deciders.
     pub fn of(&self, verdict: &str) -> u64 {
-        let row = VERDICTS.iter().position(|known| *known == verdict);
-        row.map_or(0, |row| self.0[row].iter().sum())
+        match position(&VERDICTS, verdict) {
+            Some(row) => self.0[row].iter().sum(),
+            None => 0,
+        }
     }
+}
+
+fn position(words: &[&str], word: &str) -> Option<usize> {
+    words.iter().position(|known| *known == word)
 }
 
 fn entry<'a, T: Default>(map: &'a mut HashMap<String, T>, name: &str) -> &'a mut T {

@@ -41,7 +41,7 @@ pub struct DecisionSample {
     pub allowed: u32,
     /// Degraded ones too.
     pub denied: u32,
-    /// Of a limit that only counts: denied, if it were enforced.
+    /// Requests that would be denied if the limit were enforced: it only counts.
     pub shadow_denied: u32,
 }
 
@@ -58,11 +58,8 @@ impl TrafficTrack {
     pub fn advance(&mut self, totals: &TrafficTotals) {
         let before = &self.totals;
         let mut latencies = [0; BUCKETS];
-        for (count, (now, before)) in latencies
-            .iter_mut()
-            .zip(totals.latency.iter().zip(&before.latency))
-        {
-            *count = risen(*now, *before);
+        for (bucket, count) in latencies.iter_mut().enumerate() {
+            *count = risen(totals.latency[bucket], before.latency[bucket]);
         }
         let requests = risen(totals.requests, before.requests);
         // A route that never had one keeps no history.
@@ -76,10 +73,9 @@ impl TrafficTrack {
         }
         let mut recent = [0; BUCKETS];
         for step in &self.latencies {
-            recent
-                .iter_mut()
-                .zip(step)
-                .for_each(|(sum, count)| *sum += count);
+            for (sum, count) in recent.iter_mut().zip(step) {
+                *sum += count;
+            }
         }
         let sample = TrafficSample {
             requests,
@@ -104,11 +100,12 @@ impl LimitTrack {
 
     /// Goes on to `totals`, one step later.
     pub fn advance(&mut self, totals: LimitTotals) {
-        let of = |verdict| risen(totals.of(verdict), self.totals.of(verdict));
+        let denied = totals.risen("denied", &self.totals);
+        let degraded = totals.risen("degraded", &self.totals);
         let sample = DecisionSample {
-            allowed: of("allowed"),
-            denied: of("denied").saturating_add(of("degraded")),
-            shadow_denied: of("shadow_denied"),
+            allowed: totals.risen("allowed", &self.totals),
+            denied: denied.saturating_add(degraded),
+            shadow_denied: totals.risen("shadow_denied", &self.totals),
         };
         if sample != DecisionSample::default() || !self.history.is_empty() {
             self.history.push(sample);
@@ -117,6 +114,14 @@ impl LimitTrack {
     }
 }
 
+impl LimitTotals {
+    /// Decisions with a `verdict` since the counts were those `before`.
+    fn risen(&self, verdict: &str, before: &Self) -> u32 {
+        risen(self.of(verdict), before.of(verdict))
+    }
+}
+
+/// The rise of a count, which may begin anew.
 fn risen(now: u64, before: u64) -> u32 {
     u32::try_from(now.saturating_sub(before)).unwrap_or(u32::MAX)
 }

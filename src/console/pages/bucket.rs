@@ -4,6 +4,7 @@
 //! its key as it is shown, so no secret stands in the browser's history.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use askama::Template;
 use axum::extract::{ConnectInfo, Path, Query, State};
@@ -74,7 +75,7 @@ struct ShownChange {
 }
 
 /// The change that a form asks for.
-struct AskedChange {
+struct RequestedChange {
     gift: TokenGrant,
     author: ChangeAuthor,
     is_dry_run: bool,
@@ -120,7 +121,7 @@ pub async fn submit(
         _ => form.below("bucket."),
     };
     let mut page = BucketPage::new(&console, &form.visitor, &listed);
-    match carry_out(&console, &limit, &form, (peer, &named_by)).await {
+    match carry_out(&console, &limit, &form, peer, &named_by).await {
         Ok(done) => page.change = Some(done),
         Err(problem) => page.problem = Some(problem),
     }
@@ -130,9 +131,10 @@ pub async fn submit(
 
 /// Goes on to the bucket that is described.
 async fn look_up(console: &ConsoleState, listed: &CatalogEntry, form: &ConsoleForm) -> Response {
-    let (limit, by) = (&listed.limit().name, listed.plans_by().unwrap_or_default());
+    let limit = &listed.limit().name;
+    let by = listed.plans_by().unwrap_or_default();
     let mut described = form.below("part.");
-    // A part of the key that is left out is lacking. A client of whom no plan is told has none.
+    // A part of the key that is left out is lacking. A client without a known plan has none.
     described.retain(|(name, value)| !value.is_empty() || *name == by);
     match look(&console.admin, limit, &described).await {
         Ok(bucket) => {
@@ -165,19 +167,27 @@ async fn carry_out(
     console: &ConsoleState,
     limit: &str,
     form: &ConsoleForm,
-    (peer, named_by): (SocketAddr, &Pairs),
+    peer: SocketAddr,
+    named_by: &Pairs,
 ) -> Result<ShownChange, ProblemDetails> {
-    let asked = AskedChange::read(form, peer)?;
+    let requested = RequestedChange::read(form, peer)?;
     let mut query = BucketQuery::read(named_by)?;
-    query.dry_run = asked.is_dry_run;
-    if !asked.is_dry_run {
+    query.dry_run = requested.is_dry_run;
+    if !requested.is_dry_run {
         console.tokens.spend(form.token)?;
     }
-    let view = change(&console.admin, limit, &query, asked.gift, &asked.author).await?;
+    let view = change(
+        &console.admin,
+        limit,
+        &query,
+        requested.gift,
+        &requested.author,
+    )
+    .await?;
     Ok(ShownChange::of(view, form, limit))
 }
 
-impl AskedChange {
+impl RequestedChange {
     fn read(form: &ConsoleForm, peer: SocketAddr) -> Result<Self, ProblemDetails> {
         let gift = match form.field("action") {
             "reset" => TokenGrant::All,
@@ -196,7 +206,7 @@ impl AskedChange {
                 ));
             }
         };
-        let caller = AdminCaller::new(std::sync::Arc::new(form.visitor.caller()?.clone()));
+        let caller = AdminCaller::new(Arc::new(form.visitor.caller()?.clone()));
         let author =
             ChangeAuthor::named(caller, peer, form.field("operator"), form.field("reason"))?;
         Ok(Self {
@@ -290,9 +300,8 @@ impl ShownChange {
                 tokens(form.field("tokens"))
             ),
         };
-        let kept = |(name, _): &&(String, String)| {
-            name.starts_with("bucket.") || KEPT.contains(&name.as_str())
-        };
+        let mut fields = form.fields.clone();
+        fields.retain(|(name, _)| name.starts_with("bucket.") || KEPT.contains(&&**name));
         Self {
             is_dry_run: view.dry_run,
             what,
@@ -301,7 +310,7 @@ impl ShownChange {
             source: said_by(view.source),
             logged_as: view.logged_as,
             not_told: view.not_told.unwrap_or_default(),
-            fields: form.fields.iter().filter(kept).cloned().collect(),
+            fields,
             action: format!("/console/limits/{}/bucket", encode(limit)),
         }
     }

@@ -82,64 +82,77 @@ struct DecisionMinute {
     shadow_denied: String,
 }
 
-/// The points of one time each: when it ends, how long it is, and its sample.
-type Points<S> = Vec<(f64, f64, S)>;
+/// A sample of one step.
+struct Point<S> {
+    /// The end of the step, in seconds since 1970.
+    at: f64,
+    /// The length of the step.
+    seconds: f64,
+    sample: S,
+}
 
 impl LiveData {
     pub fn traffic_now(&self, track: &TrafficTrack) -> TrafficNow {
-        let (seconds, samples) = (
-            self.recent_seconds(),
-            track.history.latest(NOW).collect::<Vec<_>>(),
-        );
-        let mean = |of: fn(&TrafficSample) -> u32| mean(&samples, seconds, of);
+        let seconds = self.recent_seconds();
+        let samples: Vec<_> = track.history.latest(NOW).collect();
         let last = track.history.last().unwrap_or(TrafficSample {
             median: f32::NAN,
             p99: f32::NAN,
             ..Default::default()
         });
         TrafficNow {
-            requests: mean(|sample| sample.requests),
-            denied: mean(|sample| sample.denied),
-            errors: mean(|sample| sample.errors),
+            requests: mean(&samples, seconds, |sample| sample.requests),
+            denied: mean(&samples, seconds, |sample| sample.denied),
+            errors: mean(&samples, seconds, |sample| sample.errors),
             median: last.median,
             p99: last.p99,
         }
     }
 
     pub fn decisions_now(&self, track: &LimitTrack) -> DecisionsNow {
-        let (seconds, samples) = (
-            self.recent_seconds(),
-            track.history.latest(NOW).collect::<Vec<_>>(),
-        );
-        let mean = |of: fn(&DecisionSample) -> u32| mean(&samples, seconds, of);
+        let seconds = self.recent_seconds();
+        let samples: Vec<_> = track.history.latest(NOW).collect();
         DecisionsNow {
-            allowed: mean(|sample| sample.allowed),
-            denied: mean(|sample| sample.denied),
-            shadow_denied: mean(|sample| sample.shadow_denied),
+            allowed: mean(&samples, seconds, |sample| sample.allowed),
+            denied: mean(&samples, seconds, |sample| sample.denied),
+            shadow_denied: mean(&samples, seconds, |sample| sample.shadow_denied),
         }
     }
 
-    /// How long the steps were that count as now.
+    /// The length of the steps that count as now.
     fn recent_seconds(&self) -> f64 {
-        self.steps
-            .latest(NOW)
-            .map(|step| f64::from(step.seconds))
-            .sum()
+        let mut seconds = 0.0;
+        for step in self.steps.latest(NOW) {
+            seconds += f64::from(step.seconds);
+        }
+        seconds
     }
 
     /// The samples of a history, each with its step. A history that is shorter than the steps began
     /// with zeros.
-    fn points<S: Copy>(&self, samples: impl ExactSizeIterator<Item = S>, zero: S) -> Points<S> {
+    fn points<S: Copy>(
+        &self,
+        mut samples: impl ExactSizeIterator<Item = S>,
+        zero: S,
+    ) -> Vec<Point<S>> {
         let before = self.steps.len().saturating_sub(samples.len());
-        let samples = std::iter::repeat_n(zero, before).chain(samples);
-        self.steps
-            .iter()
-            .zip(samples)
-            .map(|(step, sample)| (step.at_ms as f64 / 1e3, step.seconds.into(), sample))
-            .collect()
+        let mut points = Vec::with_capacity(self.steps.len());
+        for (index, step) in self.steps.iter().enumerate() {
+            let sample = if index < before {
+                zero
+            } else {
+                samples.next().unwrap_or(zero)
+            };
+            points.push(Point {
+                at: step.at_ms as f64 / 1e3,
+                seconds: step.seconds.into(),
+                sample,
+            });
+        }
+        points
     }
 
-    fn traffic_points(&self, track: &TrafficTrack) -> Points<TrafficSample> {
+    fn traffic_points(&self, track: &TrafficTrack) -> Vec<Point<TrafficSample>> {
         let zero = TrafficSample {
             median: f32::NAN,
             p99: f32::NAN,
@@ -151,83 +164,57 @@ impl LiveData {
     /// The charts of requests.
     pub fn traffic_charts(&self, track: &TrafficTrack) -> Charts {
         let points = self.traffic_points(track);
-        let rate = |of: fn(&TrafficSample) -> u32| {
-            line(&points, |seconds, sample| {
-                Some(f64::from(of(sample)) / seconds)
-            })
-        };
-        let part = |of: fn(&TrafficSample) -> u32| {
-            line(&points, |_, sample| {
-                (sample.requests > 0)
-                    .then(|| 100.0 * f64::from(of(sample)) / f64::from(sample.requests))
-            })
-        };
-        let millis = |of: fn(&TrafficSample) -> f32| {
-            line(&points, |_, sample| {
-                Some(f64::from(of(sample)) * 1e3).filter(|millis| millis.is_finite())
-            })
-        };
-        let times = || points.iter().map(|(at, ..)| *at).collect();
-        let chart = |lines| Chart {
-            times: times(),
-            lines,
-        };
+        let rates = vec![
+            rates(&points, |sample| sample.requests),
+            rates(&points, |sample| sample.denied),
+        ];
+        let shares = vec![
+            shares(&points, |sample| sample.denied),
+            shares(&points, |sample| sample.errors),
+        ];
+        let latencies = vec![
+            millis(&points, |sample| sample.median),
+            millis(&points, |sample| sample.p99),
+        ];
         BTreeMap::from([
-            (
-                "requests",
-                chart(vec![
-                    rate(|sample| sample.requests),
-                    rate(|sample| sample.denied),
-                ]),
-            ),
-            (
-                "shares",
-                chart(vec![
-                    part(|sample| sample.denied),
-                    part(|sample| sample.errors),
-                ]),
-            ),
-            (
-                "latency",
-                chart(vec![
-                    millis(|sample| sample.median),
-                    millis(|sample| sample.p99),
-                ]),
-            ),
+            ("requests", Chart::new(&points, rates)),
+            ("shares", Chart::new(&points, shares)),
+            ("latency", Chart::new(&points, latencies)),
         ])
     }
 
     /// The charts of requests in words.
     pub fn traffic_summary(&self, track: &TrafficTrack) -> TrafficSummary {
-        let (now, points) = (self.traffic_now(track), self.traffic_points(track));
-        let highest = points
-            .iter()
-            .map(|(_, seconds, sample)| f64::from(sample.requests) / seconds)
-            .fold(0.0, f64::max);
-        let slowest = points
-            .iter()
-            .map(|(.., sample)| sample.p99)
-            .fold(f32::NAN, f32::max);
-        let sum = |of: fn(&TrafficSample) -> u32| {
-            points
-                .iter()
-                .map(|(.., sample)| f64::from(of(sample)))
-                .sum::<f64>()
-        };
-        let all = sum(|sample| sample.requests);
+        let now = self.traffic_now(track);
+        let points = self.traffic_points(track);
+        let mut highest: f64 = 0.0;
+        let mut slowest = f32::NAN;
+        let mut all = 0.0;
+        let mut denied = 0.0;
+        let mut errors = 0.0;
+        for Point {
+            seconds, sample, ..
+        } in &points
+        {
+            highest = highest.max(f64::from(sample.requests) / seconds);
+            slowest = slowest.max(sample.p99);
+            all += f64::from(sample.requests);
+            denied += f64::from(sample.denied);
+            errors += f64::from(sample.errors);
+        }
         if all <= 0.0 {
-            let none = || "No requests in the last ten minutes.".to_owned();
+            let none = "No requests in the last ten minutes.";
             return TrafficSummary {
-                requests: none(),
-                shares: none(),
-                latency: none(),
+                requests: none.to_owned(),
+                shares: none.to_owned(),
+                latency: none.to_owned(),
             };
         }
         let is_idle = now.requests <= 0.0;
         let shares = format!(
             "{} denied and {} server errors over the last ten minutes",
-            numbers::share(sum(|sample| sample.denied), all),
-            numbers::share(sum(|sample| sample.errors), all)
+            numbers::share(denied, all),
+            numbers::share(errors, all)
         );
         let slowest = numbers::latency(slowest);
         TrafficSummary {
@@ -237,21 +224,23 @@ impl LiveData {
                 numbers::rate(now.denied),
                 numbers::rate(highest)
             ),
-            shares: match is_idle {
-                true => format!("No requests now. {shares}."),
-                false => format!(
+            shares: if is_idle {
+                format!("No requests now. {shares}.")
+            } else {
+                format!(
                     "{} denied and {} server errors now; {shares}.",
                     numbers::share(now.denied, now.requests),
                     numbers::share(now.errors, now.requests)
-                ),
+                )
             },
-            latency: match is_idle {
-                true => format!("No requests now. Highest of the last ten minutes: {slowest}."),
-                false => format!(
+            latency: if is_idle {
+                format!("No requests now. Highest of the last ten minutes: {slowest}.")
+            } else {
+                format!(
                     "Half of the requests take up to {} now, 99 of 100 up to {}. Highest of the last ten minutes: {slowest}.",
                     numbers::latency(now.median),
                     numbers::latency(now.p99)
-                ),
+                )
             },
         }
     }
@@ -259,22 +248,22 @@ impl LiveData {
     /// The charts of requests as numbers.
     pub fn traffic_minutes(&self, track: &TrafficTrack) -> TrafficMinutes {
         let rows = by_minute(&self.traffic_points(track), |when, seconds, samples| {
-            let sum = |of: fn(&TrafficSample) -> u32| {
-                samples
-                    .iter()
-                    .map(|sample| f64::from(of(sample)))
-                    .sum::<f64>()
-            };
-            let highest =
-                |of: fn(&TrafficSample) -> f32| samples.iter().map(of).fold(f32::NAN, f32::max);
-            let requests = sum(|sample| sample.requests);
+            let requests = sum(samples, |sample| sample.requests) as f64;
+            let denied = sum(samples, |sample| sample.denied) as f64;
+            let errors = sum(samples, |sample| sample.errors) as f64;
+            let mut median = f32::NAN;
+            let mut p99 = f32::NAN;
+            for sample in samples {
+                median = median.max(sample.median);
+                p99 = p99.max(sample.p99);
+            }
             TrafficMinute {
                 when,
                 requests: numbers::rate(requests / seconds),
-                denied: numbers::share(sum(|sample| sample.denied), requests),
-                errors: numbers::share(sum(|sample| sample.errors), requests),
-                median: numbers::latency(highest(|sample| sample.median)),
-                p99: numbers::latency(highest(|sample| sample.p99)),
+                denied: numbers::share(denied, requests),
+                errors: numbers::share(errors, requests),
+                median: numbers::latency(median),
+                p99: numbers::latency(p99),
             }
         });
         TrafficMinutes { rows }
@@ -283,60 +272,45 @@ impl LiveData {
     /// The chart of a limit's decisions.
     pub fn decision_charts(&self, track: &LimitTrack) -> Charts {
         let points = self.points(track.history.iter(), DecisionSample::default());
-        let rate = |of: fn(&DecisionSample) -> u32| {
-            line(&points, |seconds, sample| {
-                Some(f64::from(of(sample)) / seconds)
-            })
-        };
         let lines = vec![
-            rate(|sample| sample.allowed),
-            rate(|sample| sample.denied),
-            rate(|sample| sample.shadow_denied),
+            rates(&points, |sample| sample.allowed),
+            rates(&points, |sample| sample.denied),
+            rates(&points, |sample| sample.shadow_denied),
         ];
-        BTreeMap::from([(
-            "decisions",
-            Chart {
-                times: points.iter().map(|(at, ..)| *at).collect(),
-                lines,
-            },
-        )])
+        BTreeMap::from([("decisions", Chart::new(&points, lines))])
     }
 
     /// The chart of a limit's decisions in words.
     pub fn decision_summary(&self, track: &LimitTrack) -> String {
         let now = self.decisions_now(track);
-        let (allowed, denied) = (numbers::rate(now.allowed), numbers::rate(now.denied));
-        let sum: u64 = track
-            .history
-            .iter()
-            .map(|sample| u64::from(sample.denied))
-            .sum();
-        let shadow = match now.shadow_denied {
-            none if none <= 0.0 => String::new(),
-            some => format!(
+        let allowed = numbers::rate(now.allowed);
+        let denied = numbers::rate(now.denied);
+        let mut denied_in_all = 0;
+        for sample in track.history.iter() {
+            denied_in_all += u64::from(sample.denied);
+        }
+        let shadow = if now.shadow_denied > 0.0 {
+            format!(
                 " {} would be denied if the limit were enforced.",
-                numbers::rate(some)
-            ),
+                numbers::rate(now.shadow_denied)
+            )
+        } else {
+            String::new()
         };
         format!(
             "{allowed} allowed and {denied} denied now.{shadow} {} denied in the last ten minutes.",
-            numbers::count(sum)
+            numbers::count(denied_in_all)
         )
     }
 
     /// The chart of a limit's decisions as numbers.
     pub fn decision_minutes(&self, track: &LimitTrack) -> DecisionMinutes {
         let points = self.points(track.history.iter(), DecisionSample::default());
-        let rows = by_minute(&points, |when, _, samples| {
-            let sum = |of: fn(&DecisionSample) -> u32| {
-                numbers::count(samples.iter().map(|sample| u64::from(of(sample))).sum())
-            };
-            DecisionMinute {
-                when,
-                allowed: sum(|sample| sample.allowed),
-                denied: sum(|sample| sample.denied),
-                shadow_denied: sum(|sample| sample.shadow_denied),
-            }
+        let rows = by_minute(&points, |when, _, samples| DecisionMinute {
+            when,
+            allowed: numbers::count(sum(samples, |sample| sample.allowed)),
+            denied: numbers::count(sum(samples, |sample| sample.denied)),
+            shadow_denied: numbers::count(sum(samples, |sample| sample.shadow_denied)),
         });
         DecisionMinutes { rows }
     }
@@ -344,41 +318,80 @@ impl LiveData {
 
 fn mean<S>(samples: &[S], seconds: f64, of: fn(&S) -> u32) -> f64 {
     if seconds > 0.0 {
-        samples
-            .iter()
-            .map(|sample| f64::from(of(sample)))
-            .sum::<f64>()
-            / seconds
+        sum(samples, of) as f64 / seconds
     } else {
         0.0
     }
 }
 
-/// Rounded: nobody sees more on a chart.
-fn line<S>(points: &Points<S>, value: impl Fn(f64, &S) -> Option<f64>) -> Vec<Option<f64>> {
-    points
-        .iter()
-        .map(|(_, seconds, sample)| {
-            value(*seconds, sample).map(|value| (value * 1e3).round() / 1e3)
-        })
-        .collect()
+fn sum<S>(samples: &[S], of: fn(&S) -> u32) -> u64 {
+    samples.iter().map(|sample| u64::from(of(sample))).sum()
 }
 
-/// A row for each minute, the last one first.
-fn by_minute<S: Copy, R>(points: &Points<S>, row: impl Fn(String, f64, &[S]) -> R) -> Vec<R> {
-    let minutes = points.rchunks(MINUTE).enumerate();
-    let row = |(ago, points): (usize, &[(f64, f64, S)])| {
+impl Chart {
+    fn new<S>(points: &[Point<S>], lines: Vec<Vec<Option<f64>>>) -> Self {
+        Self {
+            times: points.iter().map(|point| point.at).collect(),
+            lines,
+        }
+    }
+}
+
+/// A line of counts each second.
+fn rates<S>(points: &[Point<S>], of: fn(&S) -> u32) -> Vec<Option<f64>> {
+    let mut line = Vec::with_capacity(points.len());
+    for point in points {
+        let count = f64::from(of(&point.sample));
+        line.push(Some(rounded(count / point.seconds)));
+    }
+    line
+}
+
+/// A line of shares of all requests, in percent.
+fn shares(points: &[Point<TrafficSample>], of: fn(&TrafficSample) -> u32) -> Vec<Option<f64>> {
+    let mut line = Vec::with_capacity(points.len());
+    for Point { sample, .. } in points {
+        line.push(if sample.requests > 0 {
+            let share = f64::from(of(sample)) / f64::from(sample.requests);
+            Some(rounded(100.0 * share))
+        } else {
+            None
+        });
+    }
+    line
+}
+
+/// A line of latencies in milliseconds.
+fn millis(points: &[Point<TrafficSample>], of: fn(&TrafficSample) -> f32) -> Vec<Option<f64>> {
+    let mut line = Vec::with_capacity(points.len());
+    for Point { sample, .. } in points {
+        let millis = f64::from(of(sample)) * 1e3;
+        line.push(if millis.is_finite() {
+            Some(rounded(millis))
+        } else {
+            None
+        });
+    }
+    line
+}
+
+/// A value to three decimals: nobody sees more on a chart.
+fn rounded(value: f64) -> f64 {
+    (value * 1e3).round() / 1e3
+}
+
+/// A row for each minute, the last minute first.
+fn by_minute<S: Copy, R>(points: &[Point<S>], row: impl Fn(String, f64, &[S]) -> R) -> Vec<R> {
+    let mut rows = Vec::new();
+    for (ago, points) in points.rchunks(MINUTE).enumerate() {
         let when = if ago == 0 {
             "last minute".to_owned()
         } else {
             format!("{ago} to {} min ago", ago + 1)
         };
-        let samples: Vec<S> = points.iter().map(|(.., sample)| *sample).collect();
-        row(
-            when,
-            points.iter().map(|(_, seconds, _)| seconds).sum(),
-            &samples,
-        )
-    };
-    minutes.map(row).collect()
+        let seconds = points.iter().map(|point| point.seconds).sum();
+        let samples: Vec<S> = points.iter().map(|point| point.sample).collect();
+        rows.push(row(when, seconds, &samples));
+    }
+    rows
 }

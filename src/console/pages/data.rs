@@ -89,8 +89,9 @@ impl LiveParts {
             "upstreams" => drop(this.add("upstreams", &UpstreamTables::page(console, &list).0)),
             "nodes" => drop(this.add("nodes", &NodesPart::of(console).await)),
             "route" => {
-                let gone = || ProblemDetails::not_found(&format!("route \"{name}\""));
-                let (_, parts) = RouteParts::of(console, &name).ok_or_else(gone)?;
+                let Some((_, parts)) = RouteParts::of(console, &name) else {
+                    return Err(ProblemDetails::not_found(&format!("route \"{name}\"")));
+                };
                 this.add("routes", &parts.table)
                     .add("minutes", &parts.minutes);
                 this.summary(parts.summary).charts = parts.charts;

@@ -1,6 +1,6 @@
 //! `/console/explain`: what becomes of a request, and why, asked by a form.
 //!
-//! It is sent as a form and not as a query: header fields may hold credentials, which no URL should
+//! The request is sent as a form and not as a query: header fields may hold credentials, which no URL should
 //! have.
 
 use askama::Template;
@@ -62,7 +62,7 @@ struct ShownLimit {
     name: String,
     policy: String,
     facts: Vec<(&'static str, String)>,
-    /// Its bucket denies such a request now.
+    /// The bucket denies such a request now.
     is_empty: bool,
 }
 
@@ -114,54 +114,58 @@ impl ExplainPage {
 
 impl ExplainForm {
     fn read(form: &ConsoleForm) -> Self {
-        let field = |name| form.field(name).to_owned();
         Self {
-            method: field("method"),
-            url: field("url"),
-            client_ip: field("client_ip"),
-            headers: field("headers"),
-            identity: field("identity"),
-            plan: field("plan"),
-            more: field("more"),
-            listener: field("listener"),
+            method: form.field("method").to_owned(),
+            url: form.field("url").to_owned(),
+            client_ip: form.field("client_ip").to_owned(),
+            headers: form.field("headers").to_owned(),
+            identity: form.field("identity").to_owned(),
+            plan: form.field("plan").to_owned(),
+            more: form.field("more").to_owned(),
+            listener: form.field("listener").to_owned(),
         }
     }
 
     /// The query that `/explain` takes.
     fn pairs(&self) -> Result<Pairs, ProblemDetails> {
         let mut pairs = Pairs::new();
-        let mut add = |name: &str, value: &str| {
-            if !value.is_empty() {
-                pairs.push((name.to_owned(), value.to_owned()));
-            }
-        };
         let url = if self.url.is_empty() || self.url.contains("://") {
-            String::new()
+            self.url.clone()
         } else {
-            "http://".to_owned()
+            format!("http://{}", self.url)
         };
-        add("url", &(url + &self.url));
-        add("method", &self.method.to_uppercase());
-        add("client_ip", &self.client_ip);
-        add("identity.id", &self.identity);
-        add("identity.plan", &self.plan);
-        add("listener", &self.listener);
+        for (name, value) in [
+            ("url", &url),
+            ("method", &self.method.to_uppercase()),
+            ("client_ip", &self.client_ip),
+            ("identity.id", &self.identity),
+            ("identity.plan", &self.plan),
+            ("listener", &self.listener),
+        ] {
+            if !value.is_empty() {
+                pairs.push((name.to_owned(), value.clone()));
+            }
+        }
         for line in self.headers.lines().filter(|line| !line.trim().is_empty()) {
-            let field = line
-                .split_once(':')
-                .filter(|(name, _)| !name.trim().is_empty());
-            let (name, value) = field.ok_or_else(|| {
+            match line.split_once(':') {
+                Some((name, value)) if !name.trim().is_empty() => {
+                    pairs.push((format!("header.{}", name.trim()), value.trim().to_owned()));
+                }
                 // The line may hold a credential, and is not repeated.
-                ProblemDetails::bad_request("a line of the header fields has no colon")
-                    .hint("one field a line, such as x-tenant: acme")
-            })?;
-            pairs.push((format!("header.{}", name.trim()), value.trim().to_owned()));
+                Some(_) | None => {
+                    let problem =
+                        ProblemDetails::bad_request("a line of the header fields has no colon");
+                    return Err(problem.hint("one field a line, such as x-tenant: acme"));
+                }
+            }
         }
         for line in self.more.lines().filter(|line| !line.trim().is_empty()) {
-            let (name, value) = line.split_once('=').ok_or_else(|| {
-                ProblemDetails::bad_request("a line of the other parts has no equals sign")
-                    .hint("one part a line, such as claim.sub=ada or body.username=ada")
-            })?;
+            let Some((name, value)) = line.split_once('=') else {
+                let problem =
+                    ProblemDetails::bad_request("a line of the other parts has no equals sign");
+                let hint = "one part a line, such as claim.sub=ada or body.username=ada";
+                return Err(problem.hint(hint));
+            };
             pairs.push((name.trim().to_owned(), value.trim().to_owned()));
         }
         Ok(pairs)
@@ -176,31 +180,23 @@ impl ShownExplanation {
         } else {
             &request.host
         };
-        let takes = view
-            .routes
-            .iter()
-            .find(|route| route.why == WhyView::Applies);
-        let passed_over: Vec<_> = view
-            .routes
-            .iter()
-            .filter_map(|route| {
-                Some((route.route.clone(), route.takes.clone(), reason(route.why)?))
-            })
-            .collect();
+        let mut takes = String::new();
+        let mut passed_over = Vec::new();
+        for route in &view.routes {
+            match reason(route.why) {
+                None => takes.clone_from(&route.takes),
+                Some(reason) => {
+                    passed_over.push((route.route.clone(), route.takes.clone(), reason))
+                }
+            }
+        }
+        let more_routes = passed_over.len().saturating_sub(MOST_ROUTES);
+        passed_over.truncate(MOST_ROUTES);
         let (outcome, details) = match (&view.refused, &view.action) {
             (Some(refused), _) => {
-                let allow = refused
-                    .allow
-                    .iter()
-                    .map(|allow| ("Allow", allow.clone()))
-                    .collect();
-                (
-                    format!(
-                        "Answered {} ({}) by the gateway",
-                        refused.status, refused.problem
-                    ),
-                    allow,
-                )
+                let status = refused.status;
+                let answer = format!("Answered {status} ({}) by the gateway", refused.problem);
+                (answer, present([("Allow", refused.allow.clone())]))
             }
             (None, Some(action)) => outcome(action),
             (None, None) => ("Nothing".to_owned(), Vec::new()),
@@ -211,9 +207,9 @@ impl ShownExplanation {
                 request.method, request.path, request.client_ip, request.listener
             ),
             route: view.route.clone().unwrap_or_default(),
-            takes: takes.map(|route| route.takes.clone()).unwrap_or_default(),
-            more_routes: passed_over.len().saturating_sub(MOST_ROUTES),
-            passed_over: passed_over.into_iter().take(MOST_ROUTES).collect(),
+            takes,
+            more_routes,
+            passed_over,
             limits: view.limits.iter().map(ShownLimit::of).collect(),
             policy_field: view.ratelimit_policy.unwrap_or_default(),
             outcome,
@@ -232,6 +228,19 @@ fn reason(why: WhyView) -> Option<&'static str> {
         WhyView::OtherPath => Some("another path"),
         WhyView::OtherHost => Some("another host"),
     }
+}
+
+/// The details that have a value.
+fn present<const N: usize>(
+    details: [(&'static str, Option<String>); N],
+) -> Vec<(&'static str, String)> {
+    let mut present = Vec::new();
+    for (name, value) in details {
+        if let Some(value) = value {
+            present.push((name, value));
+        }
+    }
+    present
 }
 
 fn outcome(action: &ActionView) -> (String, Vec<(&'static str, String)>) {
@@ -254,17 +263,13 @@ fn outcome(action: &ActionView) -> (String, Vec<(&'static str, String)>) {
             timeout,
             max_body,
         } => {
-            let details = [
+            let details = present([
                 ("Endpoints", Some(endpoints.join(", "))),
                 ("Target", Some(target.clone())),
                 ("Host", Some(host.clone())),
                 ("Timeout", timeout.clone()),
                 ("Longest body", max_body.clone()),
-            ];
-            let details = details
-                .into_iter()
-                .filter_map(|(name, value)| Some((name, value?)))
-                .collect();
+            ]);
             (format!("Forwarded to {upstream}"), details)
         }
     }
@@ -274,56 +279,45 @@ impl ShownLimit {
     fn of(limit: &LimitView) -> Self {
         let policy = &limit.policy;
         let level = limit.level.as_ref();
-        let lacks = |note: &String| format!("{}: {note}", limit.lacking.join(", "));
-        let settled = policy.settled.as_ref();
-        let settled = settled.map(|by| {
-            format!(
-                "{} are reserved; settled by {}",
-                policy.cost,
-                show_settled(by)
-            )
-        });
-        let facts = [
+        let cost = policy.cost;
+        let mut shown_level = None;
+        if let Some(level) = level {
+            let wait = show_wait(level, cost);
+            shown_level = Some(format!("{}; {wait}", show_level(level, policy.burst)));
+        }
+        let mut plan = None;
+        if let Some(from) = &policy.plan_from {
+            plan = Some(format!("from {from}"));
+        }
+        let mut settled = None;
+        if let Some(by) = &policy.settled {
+            let by = show_settled(by);
+            settled = Some(format!("{cost} are reserved; settled by {by}"));
+        }
+        let mut counts = None;
+        if let Some(counted) = &policy.counted {
+            counts = Some(format!("responses with {counted}"));
+        }
+        let mut lacks = None;
+        if let Some(note) = &limit.note {
+            lacks = Some(format!("{}: {note}", limit.lacking.join(", ")));
+        }
+        let facts = present([
             ("Bucket", limit.bucket.clone()),
-            (
-                "Level",
-                level.map(|level| {
-                    format!(
-                        "{}; {}",
-                        show_level(level, policy.burst),
-                        show_wait(level, policy.cost)
-                    )
-                }),
-            ),
-            (
-                "Plan",
-                policy.plan_from.as_ref().map(|from| format!("from {from}")),
-            ),
+            ("Level", shown_level),
+            ("Plan", plan),
             ("Cost", settled),
-            (
-                "Counts",
-                policy
-                    .counted
-                    .as_ref()
-                    .map(|counted| format!("responses with {counted}")),
-            ),
+            ("Counts", counts),
             ("Acts", limit.enforced.clone()),
-            ("Lacks", limit.note.as_ref().map(lacks)),
+            ("Lacks", lacks),
             ("Store", limit.store.clone()),
             ("Over the limit", Some(limit.on_limit.clone())),
             ("Store away", Some(limit.outage.clone())),
-        ];
+        ]);
         Self {
             name: limit.limit.clone(),
-            policy: format!(
-                "{}, this request costs {}",
-                show_policy(policy),
-                policy.cost
-            ),
-            facts: facts
-                .into_iter()
-                .filter_map(|(name, value)| Some((name, value?)))
-                .collect(),
+            policy: format!("{}, this request costs {cost}", show_policy(policy)),
+            facts,
             is_empty: level.is_some_and(|level| level.retry_after > 0.0),
         }
     }

@@ -1,4 +1,4 @@
-//! `/console/limits/{limit}`: a limit, its decisions, and whom it denies now.
+//! `/console/limits/{limit}`: a limit, its decisions, and the clients that it denies now.
 
 use askama::Template;
 use axum::extract::{Path, State};
@@ -49,7 +49,7 @@ pub struct LimitParts {
     pub charts: Charts,
 }
 
-/// Whom the limit denies now.
+/// The clients that the limit denies now.
 #[derive(Template)]
 #[template(path = "parts/denied_keys.html")]
 pub struct DeniedPart {
@@ -118,7 +118,7 @@ pub async fn view(
 }
 
 impl LimitParts {
-    /// The limit called so, and what changes on its page.
+    /// The limit called `name`, and the parts of its page that change.
     pub fn of(
         console: &ConsoleState,
         visitor: &Visitor,
@@ -142,67 +142,60 @@ impl LimitParts {
 impl DeniedPart {
     fn of(console: &ConsoleState, visitor: &Visitor, limit: &str) -> Self {
         let gateway = console.admin.gateway.load_full();
-        let watched = gateway
-            .limit_states
-            .denials
-            .as_ref()
-            .and_then(|denials| denials.find(limit));
-        let top = watched.map(|keys| keys.top(MOST_KEYS)).unwrap_or_default();
-        // They name clients. Without accounts, only this machine reaches the port.
+        let mut top = Vec::new();
+        if let Some(denials) = &gateway.limit_states.denials
+            && let Some(keys) = denials.find(limit)
+        {
+            top = keys.top(MOST_KEYS);
+        }
+        // Keys name clients. Without accounts, only this machine reaches the port.
         let shows_keys = visitor.may_look_at(limit).is_ok();
-        let row = |hitter: &tollgate_limiter::request::heavy_hitters::HeavyHitter| {
+        let mut rows = Vec::with_capacity(top.len());
+        for hitter in top {
             let about = if hitter.error > 0 { "about " } else { "" };
             let count = format!("{about}{}", numbers::count(hitter.count));
-            match shows_keys {
-                true => {
-                    let key = show(&hitter.key);
-                    let href = format!(
-                        "/console/limits/{}/bucket?key={}",
-                        encode(limit),
-                        encode(&key)
-                    );
-                    DeniedRow { key, href, count }
+            rows.push(if shows_keys {
+                let key = show(&hitter.key);
+                let path = format!("/console/limits/{}/bucket", encode(limit));
+                let href = format!("{path}?key={}", encode(&key));
+                DeniedRow { key, href, count }
+            } else {
+                let pseudonym = console.tokens.pseudonym(hitter.key.as_bytes());
+                DeniedRow {
+                    key: format!("client {pseudonym}"),
+                    href: String::new(),
+                    count,
                 }
-                false => {
-                    let key = format!("client {}", console.tokens.pseudonym(hitter.key.as_bytes()));
-                    DeniedRow {
-                        key,
-                        href: String::new(),
-                        count,
-                    }
-                }
-            }
-        };
-        Self {
-            rows: top.iter().map(row).collect(),
-            shows_keys,
+            });
         }
+        Self { rows, shows_keys }
     }
 }
 
 impl DecisionTable {
     fn of(track: &LimitTrack) -> Self {
-        let rows = VERDICTS
-            .iter()
-            .zip(track.totals.0)
-            .filter(|(verdict, counts)| {
-                ["allowed", "denied"].contains(verdict) || counts.iter().any(|count| *count > 0)
+        let mut rows = Vec::new();
+        for (verdict, counts) in VERDICTS.into_iter().zip(track.totals.0) {
+            let sum: u64 = counts.iter().sum();
+            if sum == 0 && !["allowed", "denied"].contains(&verdict) {
+                continue;
+            }
+            rows.push(DecisionRow {
+                verdict: match verdict {
+                    "allowed" => "Allowed",
+                    "denied" => "Denied",
+                    "degraded" => "Degraded",
+                    "exempt" => "Exempt",
+                    "shadow_allowed" => "Would be allowed",
+                    _ => "Would be denied",
+                },
+                counts: counts.iter().map(|count| numbers::count(*count)).collect(),
+                sum: numbers::count(sum),
             });
-        let rows = rows.map(|(verdict, counts)| DecisionRow {
-            verdict: match *verdict {
-                "allowed" => "Allowed",
-                "denied" => "Denied",
-                "degraded" => "Degraded",
-                "exempt" => "Exempt",
-                "shadow_allowed" => "Would be allowed",
-                _ => "Would be denied",
-            },
-            counts: counts.iter().map(|count| numbers::count(*count)).collect(),
-            sum: numbers::count(counts.iter().sum()),
-        });
+        }
         Self {
             deciders: ["Redis", "Lease", "Remembered denial", "This node"],
-            rows: rows.collect(),
+            rows,
         }
     }
 }
@@ -210,20 +203,21 @@ impl DecisionTable {
 impl BucketLookup {
     pub fn of(listed: &CatalogEntry, shell: &Shell) -> Self {
         let limit = listed.limit();
-        let parts = limit
-            .key
-            .parts
-            .iter()
-            .filter(|part| !matches!(part, KeyPart::Constant(_)));
-        let fields: Vec<_> = parts.map(|part| (part_name(part), hint(part))).collect();
-        let plans_by = listed
-            .plans_by()
-            .filter(|by| fields.iter().all(|(name, _)| name != by));
+        let mut fields = Vec::new();
+        for part in &limit.key.parts {
+            if !matches!(part, KeyPart::Constant(_)) {
+                fields.push((part_name(part), hint(part)));
+            }
+        }
+        let mut plans_by = listed.plans_by().unwrap_or_default();
+        if fields.iter().any(|(name, _)| *name == plans_by) {
+            plans_by.clear();
+        }
         Self {
             action: format!("/console/limits/{}/bucket", encode(&limit.name)),
             token: shell.token.clone(),
             fields,
-            plans_by: plans_by.unwrap_or_default(),
+            plans_by,
             example: format!("{}:…", limit.name),
         }
     }
@@ -244,56 +238,51 @@ fn hint(part: &KeyPart) -> &'static str {
 
 /// The facts about a limit, in words.
 fn facts(listed: &CatalogEntry) -> Vec<(&'static str, String)> {
-    let (limit, policy) = (listed.limit(), policy(listed));
+    let limit = listed.limit();
+    let policy = policy(listed);
     let missing = match limit.key.on_missing {
         OnMissing::Share => "all requests that lack it share a bucket",
         OnMissing::Skip => "does not apply without it",
         OnMissing::Refuse => "refuses requests without it",
     };
-    let acts = match limit.rollout {
-        Rollout::ALL => None,
-        Rollout::NONE => Some("on no request: it only counts".to_owned()),
-        _ => Some("on a part of its keys, while it is rolled out".to_owned()),
-    };
-    let leased =
-        (limit.consistency == Consistency::Leased).then(|| "nodes take tokens ahead".to_owned());
-    let plans = listed
-        .plans_by()
-        .map(|by| format!("by {by}: clients with a plan have other numbers"));
-    let hidden = limit
-        .hidden
-        .then(|| "clients are not told of it".to_owned());
-    let facts = [
-        ("Rate", Some(show_policy(&policy))),
-        ("Algorithm", Some(policy.algorithm.replace('_', " "))),
+    let mut facts = vec![
+        ("Rate", show_policy(&policy)),
+        ("Algorithm", policy.algorithm.replace('_', " ")),
         (
             "Cost",
-            Some(format!(
+            format!(
                 "{} of a usual request",
                 numbers::plural(policy.cost as usize, "token", "tokens")
-            )),
+            ),
         ),
-        ("Settled", policy.settled.as_ref().map(show_settled)),
-        (
-            "Counted",
-            policy
-                .counted
-                .as_ref()
-                .map(|counted| format!("responses with {counted}")),
-        ),
-        ("Counts by", Some(counts_by(listed))),
-        ("Without it", Some(missing.to_owned())),
-        ("Plans", plans),
-        ("Over the limit", Some(over(&limit.on_limit))),
-        ("Store away", Some(policy.on_outage.clone())),
-        ("Acts", acts),
-        ("Leased", leased),
-        ("Hidden", hidden),
     ];
+    if let Some(settled) = &policy.settled {
+        facts.push(("Settled", show_settled(settled)));
+    }
+    if let Some(counted) = &policy.counted {
+        facts.push(("Counted", format!("responses with {counted}")));
+    }
+    facts.push(("Counts by", counts_by(listed)));
+    facts.push(("Without it", missing.to_owned()));
+    if let Some(by) = listed.plans_by() {
+        let plans = format!("by {by}: clients with a plan have other numbers");
+        facts.push(("Plans", plans));
+    }
+    facts.push(("Over the limit", over(&limit.on_limit)));
+    facts.push(("Store away", policy.on_outage.clone()));
+    if limit.rollout == Rollout::NONE {
+        facts.push(("Acts", "on no request: it only counts".to_owned()));
+    } else if limit.rollout != Rollout::ALL {
+        let acts = "on a part of its keys, while it is rolled out";
+        facts.push(("Acts", acts.to_owned()));
+    }
+    if limit.consistency == Consistency::Leased {
+        facts.push(("Leased", "nodes take tokens ahead".to_owned()));
+    }
+    if limit.hidden {
+        facts.push(("Hidden", "clients are not told of it".to_owned()));
+    }
     facts
-        .into_iter()
-        .filter_map(|(name, value)| Some((name, value?)))
-        .collect()
 }
 
 /// The routes that use a limit.

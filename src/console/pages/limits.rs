@@ -89,16 +89,13 @@ impl LimitTable {
     pub fn busiest(gateway: &Gateway, live: &LiveData, most: usize) -> Self {
         let mut limits: Vec<_> = gateway.limits.iter().collect();
         // In thousandths, to be comparable. Stable: others stay in the file's order.
-        let thousandths = |rate: f64| (rate * 1e3) as u64;
         limits.sort_by_cached_key(|listed| {
             let track = live.limits.get(&*listed.limit().name);
             let now = track
                 .map(|track| live.decisions_now(track))
                 .unwrap_or_default();
-            Reverse((
-                thousandths(now.denied + now.shadow_denied),
-                thousandths(now.allowed),
-            ))
+            let denied = (1e3 * (now.denied + now.shadow_denied)) as u64;
+            Reverse((denied, (1e3 * now.allowed) as u64))
         });
         Self {
             rows: limits

@@ -39,7 +39,8 @@ impl ListQuery {
         all: Vec<T>,
         name: impl Fn(&T) -> &str,
     ) -> (Vec<T>, Paging) {
-        let (q, total) = (self.q.trim().to_lowercase(), all.len());
+        let q = self.q.trim().to_lowercase();
+        let total = all.len();
         let found: Vec<T> = all
             .into_iter()
             .filter(|entry| name(entry).to_lowercase().contains(&q))

@@ -30,7 +30,7 @@ pub struct NodesPart {
     /// Why other nodes are not in the table. Empty: they are.
     store_error: String,
     has_policies: bool,
-    /// Of a gateway with a store.
+    /// `None`: the gateway has no store.
     fleet: Option<ShownFleet>,
 }
 
@@ -71,17 +71,13 @@ pub async fn show(State(console): State<ConsoleState>, visitor: Visitor) -> Resp
 impl NodesPart {
     pub async fn of(console: &ConsoleState) -> Self {
         let NodeList { nodes, store_error } = console.admin.nodes.list().await;
-        let silent = console
-            .fleet
-            .as_ref()
-            .map(|fleet| fleet.share.silent_ranks())
-            .unwrap_or_default();
-        let newest = nodes
-            .iter()
-            .filter_map(|node| node.report.as_ref()?.revision)
-            .max();
+        let mut newest = None;
+        for node in &nodes {
+            if let Some(report) = &node.report {
+                newest = newest.max(report.revision);
+            }
+        }
         let more_nodes = nodes.len().saturating_sub(MOST_NODES);
-        let rows = nodes.into_iter().take(MOST_NODES);
         let mut calls = BTreeMap::new();
         console
             .metrics
@@ -93,25 +89,31 @@ impl NodesPart {
                     );
                 }
             });
+        let mut silent = Vec::new();
+        let mut fleet = None;
+        if let Some(parts) = &console.fleet {
+            silent = parts.share.silent_ranks();
+            fleet = Some(ShownFleet::of(parts, calls.into_iter().collect()));
+        }
+        let mut rows = Vec::new();
+        for node in nodes.into_iter().take(MOST_NODES) {
+            rows.push(NodeRow::of(node, &silent, newest));
+        }
         Self {
-            nodes: rows
-                .map(|node| NodeRow::of(node, &silent, newest))
-                .collect(),
+            nodes: rows,
             more_nodes,
             store_error: store_error.unwrap_or_default(),
             has_policies: newest.is_some(),
-            fleet: console
-                .fleet
-                .as_ref()
-                .map(|fleet| ShownFleet::of(fleet, calls.into_iter().collect())),
+            fleet,
         }
     }
 }
 
 impl ShownFleet {
     fn of(fleet: &FleetParts, calls: Vec<(String, String)>) -> Self {
-        let (share, silent) = (fleet.share.get(), fleet.share.silent_ranks());
-        let count = u32::try_from(silent.len()).unwrap_or(u32::MAX);
+        let share = fleet.share.get();
+        let silent = fleet.share.silent_ranks().len();
+        let count = u32::try_from(silent).unwrap_or(u32::MAX);
         Self {
             store: fleet.store.clone(),
             is_up: !fleet.breaker.is_open(),
@@ -125,15 +127,14 @@ impl ShownFleet {
 impl NodeRow {
     fn of(node: NodeView, silent: &[u32], newest: Option<u64>) -> Self {
         let now = clock::unix_micros() / 1_000_000;
-        let since = |at: u64| numbers::span(now.saturating_sub(at));
         let report = node.report.unwrap_or_default();
         Self {
             rank: node.rank.map(|rank| rank.to_string()).unwrap_or_default(),
             is_here: node.answering,
             is_silent: node.rank.is_some_and(|rank| silent.contains(&rank)),
             is_behind: report.revision.is_some() && report.revision != newest,
-            running_for: since(report.started_at),
-            configured_for: since(report.configured_at),
+            running_for: numbers::span(now.saturating_sub(report.started_at)),
+            configured_for: numbers::span(now.saturating_sub(report.configured_at)),
             name: report.name.clone(),
             report,
         }

@@ -83,11 +83,11 @@ pub struct AboutPart {
     read_ago: String,
     applied_at: String,
     mistakes: Vec<String>,
-    /// Of a gateway with a database of policies.
+    /// `None`: the gateway has no database of policies.
     policies: Option<PolicyReading>,
 }
 
-/// In place of mistakes, to whoever has no role in the fleet.
+/// The text in place of mistakes, for visitors without a role in the fleet.
 const HIDDEN: &str = "an operator finds in the log what is wrong";
 
 /// `GET /console`
@@ -179,10 +179,8 @@ fn fleet(fleet: Option<&FleetParts>) -> HealthItem {
             "no store, so no fleet".to_owned(),
         ),
         Some(fleet) => {
-            let (nodes, silent) = (
-                fleet.share.get().nodes() as usize,
-                fleet.share.silent_ranks().len(),
-            );
+            let nodes = fleet.share.get().nodes() as usize;
+            let silent = fleet.share.silent_ranks().len();
             let held = match silent {
                 0 => "all of them heard of".to_owned(),
                 silent => format!(
@@ -212,26 +210,26 @@ fn upstreams(gateway: &Gateway) -> HealthItem {
         .values()
         .map(|upstream| UpstreamReport::of(upstream))
         .collect();
-    let endpoints = || reports.iter().flat_map(|report| &report.endpoints);
-    let (all, fit) = (
-        endpoints().count(),
-        endpoints()
+    let mut all = 0;
+    let mut out = 0;
+    let mut has_helpless = false;
+    for report in &reports {
+        let endpoints = report.endpoints.iter();
+        let fit = endpoints
             .filter(|endpoint| endpoint.state == "in_service")
-            .count(),
-    );
-    let helpless = reports.iter().any(|report| {
-        report
-            .endpoints
-            .iter()
-            .all(|endpoint| endpoint.state != "in_service")
-    });
-    let (state, text) = match (reports.len(), all - fit) {
-        (0, _) => ("none", "None".to_owned()),
-        (_, 0) if !helpless => ("good", "All in service".to_owned()),
-        (_, out) => (
-            if helpless { "bad" } else { "warn" },
-            format!("{out} of {all} out of service"),
-        ),
+            .count();
+        all += report.endpoints.len();
+        out += report.endpoints.len() - fit;
+        has_helpless |= fit == 0;
+    }
+    let (state, text) = if reports.is_empty() {
+        ("none", "None".to_owned())
+    } else if has_helpless {
+        ("bad", format!("{out} of {all} out of service"))
+    } else if out > 0 {
+        ("warn", format!("{out} of {all} out of service"))
+    } else {
+        ("good", "All in service".to_owned())
     };
     let count = capital(&plural(reports.len(), "upstream", "upstreams"));
     let detail = match reports.len() {
@@ -304,6 +302,13 @@ impl TrafficPart {
     }
 }
 
+/// Hides what the mistakes are, and not that there are some.
+fn hide(mistakes: &mut Vec<String>) {
+    if !mistakes.is_empty() {
+        *mistakes = vec![HIDDEN.to_owned()];
+    }
+}
+
 impl AboutPart {
     fn of(console: &ConsoleState, visitor: &Visitor) -> Self {
         let FileReading {
@@ -312,18 +317,14 @@ impl AboutPart {
             mut mistakes,
         } = console.config.last();
         let mut policies = console.config.policies();
-        // They tell of all applications, and of the file.
+        // Mistakes tell of all applications, and of the file.
         if visitor.may(Operation::ViewFleet, "").is_err() {
-            let refused = policies
-                .iter_mut()
-                .filter_map(|policies| policies.refused.as_mut());
-            for told in refused
-                .map(|(_, told)| told)
-                .chain([&mut mistakes])
-                .filter(|told| !told.is_empty())
+            if let Some(policies) = &mut policies
+                && let Some((_, mistakes)) = &mut policies.refused
             {
-                *told = vec![HIDDEN.to_owned()];
+                hide(mistakes);
             }
+            hide(&mut mistakes);
         }
         Self {
             version: env!("CARGO_PKG_VERSION"),

@@ -144,13 +144,11 @@ impl RouteTraffic {
     /// The routes with most requests, and those that no route takes if there are any.
     pub fn busiest(gateway: &Gateway, live: &LiveData, most: usize) -> Self {
         let mut routes = listed(gateway);
-        let requests = |route: &Listed| {
-            live.routes
-                .get(route.name())
-                .map_or(0.0, |track| live.traffic_now(track).requests)
-        };
         // In thousandths, to be comparable. Stable: others stay in the file's order.
-        routes.sort_by_cached_key(|route| Reverse((requests(route) * 1e3) as u64));
+        routes.sort_by_cached_key(|route| match live.routes.get(route.name()) {
+            Some(track) => Reverse((1e3 * live.traffic_now(track).requests) as u64),
+            None => Reverse(0),
+        });
         Self {
             rows: routes
                 .iter()

@@ -78,17 +78,13 @@ impl UpstreamTables {
         names.sort();
         let (names, paging) = query.select("/console/upstreams", names, |name| name);
         let live = console.live.lock();
-        let reports = names
-            .iter()
-            .filter_map(|name| Some(UpstreamReport::of(gateway.upstreams.get(name)?)));
-        (
-            Self {
-                upstreams: reports
-                    .map(|report| UpstreamRows::of(report, &live))
-                    .collect(),
-            },
-            paging,
-        )
+        let mut upstreams = Vec::with_capacity(names.len());
+        for name in &names {
+            if let Some(upstream) = gateway.upstreams.get(name) {
+                upstreams.push(UpstreamRows::of(UpstreamReport::of(upstream), &live));
+            }
+        }
+        (Self { upstreams }, paging)
     }
 }
 
@@ -99,20 +95,17 @@ impl UpstreamRows {
             .get(&report.upstream)
             .copied()
             .unwrap_or_default();
-        let concurrency = report.concurrency.as_ref().map(|bound| {
+        let mut notes = Vec::new();
+        if let Some(discovery) = &report.discovery {
+            notes.push(show_discovery(discovery));
+        }
+        if let Some(bound) = &report.concurrency {
             let waiting = numbers::count(bound.in_flight as u64);
-            format!(
-                "{waiting} of at most {} requests wait for an answer",
-                numbers::count(bound.limit as u64)
-            )
-        });
-        let notes = report
-            .discovery
-            .as_ref()
-            .map(show_discovery)
-            .into_iter()
-            .chain(concurrency)
-            .collect();
+            let limit = numbers::count(bound.limit as u64);
+            notes.push(format!(
+                "{waiting} of at most {limit} requests wait for an answer"
+            ));
+        }
         let name = report.upstream;
         let endpoints = report
             .endpoints
@@ -132,10 +125,10 @@ impl UpstreamRows {
 }
 
 fn show_discovery(discovery: &DiscoveryReport) -> String {
-    let error = discovery
-        .error
-        .as_ref()
-        .map_or_else(String::new, |error| format!(": {error}"));
+    let error = match &discovery.error {
+        Some(error) => format!(": {error}"),
+        None => String::new(),
+    };
     format!(
         "Endpoints by {}, {}{error}",
         discovery.source,
@@ -151,23 +144,24 @@ impl EndpointRow {
             "ejected" => ("bad", "Ejected"),
             _ => ("bad", "Unhealthy"),
         };
-        let ejected = endpoint.ejected_for.map(|seconds| {
+        let mut why = String::new();
+        if let Some(seconds) = endpoint.ejected_for {
             let because = endpoint.ejected_because.unwrap_or("failures");
-            format!(
-                "for its {because}; back in {}",
-                numbers::span(seconds.ceil() as u64)
-            )
-        });
-        let probed = endpoint
-            .probes
-            .as_ref()
-            .and_then(|probes| probes.error.clone());
+            let back_in = numbers::span(seconds.ceil() as u64);
+            why = format!("for its {because}; back in {back_in}");
+        } else if let Some(probes) = &endpoint.probes
+            && let Some(error) = &probes.error
+            && state != "good"
+        {
+            why.clone_from(error);
+        }
         let known = live
             .endpoints
             .get(&(upstream.to_owned(), endpoint.url.clone()));
-        let since = known
-            .filter(|known| known.state == endpoint.state)
-            .and_then(|known| known.since);
+        let since = match known {
+            Some(known) if known.state == endpoint.state => known.since,
+            Some(_) | None => None,
+        };
         let role = match (endpoint.weight, endpoint.backup) {
             (1, false) => String::new(),
             (weight, false) => format!("weight {weight}"),
@@ -178,34 +172,33 @@ impl EndpointRow {
             role,
             state,
             text,
-            why: ejected
-                .or(probed.filter(|_| state != "good"))
-                .unwrap_or_default(),
-            since: since.map_or_else(|| "the start".to_owned(), numbers::date),
+            why,
+            since: match since {
+                Some(since) => numbers::date(since),
+                None => "the start".to_owned(),
+            },
             in_flight: numbers::count(endpoint.in_flight as u64),
             failures: numbers::count(endpoint.consecutive_failures.into()),
             ejections: numbers::count(endpoint.ejections),
-            latency: endpoint.median_latency.map_or_else(
-                || "–".to_owned(),
-                |seconds| numbers::latency(seconds as f32),
-            ),
-            probes: endpoint.probes.map_or_else(
-                || "–".to_owned(),
-                |probes| {
-                    format!(
-                        "{} passed, {} failed",
-                        numbers::count(probes.passed),
-                        numbers::count(probes.failed)
-                    )
-                },
-            ),
+            latency: match endpoint.median_latency {
+                Some(seconds) => numbers::latency(seconds as f32),
+                None => "–".to_owned(),
+            },
+            probes: match endpoint.probes {
+                Some(probes) => format!(
+                    "{} passed, {} failed",
+                    numbers::count(probes.passed),
+                    numbers::count(probes.failed)
+                ),
+                None => "–".to_owned(),
+            },
             url: endpoint.url,
         }
     }
 }
 
 impl UpstreamRows {
-    /// For the heading of its table.
+    /// The number of endpoints, for the heading of the table.
     fn size(&self) -> String {
         plural(self.endpoints.len(), "endpoint", "endpoints")
     }

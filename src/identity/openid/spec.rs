@@ -51,6 +51,17 @@ pub fn is_this_machine(host: &str) -> bool {
             .is_ok_and(|ip| ip.to_canonical().is_loopback())
 }
 
+/// A role that a group of the provider has: in the fleet, or in an application.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GroupRole {
+    Viewer,
+    Operator,
+    Admin,
+    ViewerOf(String),
+    EditorOf(String),
+    OwnerOf(String),
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

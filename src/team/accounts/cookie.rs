@@ -129,14 +129,17 @@ mod tests {
 
     #[test]
     fn a_cookie_is_kept_from_scripts_and_other_sites() {
-        let end = |is_secure| SessionCookies { is_secure }.end().unwrap();
-        assert_eq!(
-            end(false),
-            "tollgate=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0"
-        );
-        assert_eq!(
-            end(true),
-            "__Host-tollgate=; Path=/; HttpOnly; SameSite=Strict; Secure; Max-Age=0"
-        );
+        for (is_secure, cookie) in [
+            (
+                false,
+                "tollgate=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0",
+            ),
+            (
+                true,
+                "__Host-tollgate=; Path=/; HttpOnly; SameSite=Strict; Secure; Max-Age=0",
+            ),
+        ] {
+            assert_eq!(SessionCookies { is_secure }.end().unwrap(), cookie);
+        }
     }
 }

@@ -50,10 +50,10 @@ const FAILURES: u64 = 10;
 const FAILURE_EVERY_US: u64 = 30_000_000;
 
 /// The bound of one name from wherever it is tried, in bounds of a network. Names are known:
-/// whoever has fewer networks keeps nobody out.
+/// an attacker with fewer networks keeps nobody out.
 const NETWORKS_OF_A_NAME: u32 = 20;
 
-/// Tokens from one network, and sessions, that may be nobody's at once; then one each
+/// Unknown tokens from one network, and unknown sessions, at once; then one each
 /// [`TOKEN_FAILURE_EVERY_US`]. They cannot be guessed, so this bounds what the database is asked.
 const TOKEN_FAILURES: u64 = 60;
 const TOKEN_FAILURE_EVERY_US: u64 = 1_000_000;
@@ -74,17 +74,18 @@ pub struct AccountService {
     pub cookies: SessionCookies,
     attempts: Arc<FailedAttempts>,
     token_attempts: Arc<FailedAttempts>,
-    /// Apart from those: whoever floods the one keeps nobody from the other.
+    /// Lookups of sessions, apart from lookups of tokens: a flood of the one keeps nobody from the
+    /// other.
     session_attempts: Arc<FailedAttempts>,
     /// Sign-ins at the provider that have begun or come back.
     starts: Arc<FailedAttempts>,
-    /// Those of them that were refused.
+    /// Sign-ins at the provider that were refused.
     refused_starts: Arc<FailedAttempts>,
     refusals: BoundedRecords,
-    /// Sessions that have begun or ended: whoever has a password, or a provider that asks nothing,
-    /// could fill the log with them.
+    /// Sessions that have begun or ended: somebody with a password, or with a provider that asks
+    /// nothing, could fill the log with them.
     sessions: BoundedRecords,
-    /// Those whose owners the provider has asked lately.
+    /// Sessions whose owners the provider has asked lately.
     proven: ProvenSessions,
     /// The provider that people may sign in at.
     openid: Option<ProviderSignIn>,
@@ -101,9 +102,6 @@ impl AccountService {
         cookies: SessionCookies,
         openid: Option<ProviderSignIn>,
     ) -> Result<Self, QuotaError> {
-        let number = |number| NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN);
-        let bound =
-            |every_us, at_once| TokenBucket::new(number(1), number(every_us), number(at_once));
         let attempts = FailedAttempts::new(bound(FAILURE_EVERY_US, FAILURES)?)
             .with_known_names(NETWORKS_OF_A_NAME);
         let unknown_secrets = bound(TOKEN_FAILURE_EVERY_US, TOKEN_FAILURES)?;
@@ -232,7 +230,7 @@ impl AccountService {
     /// The account that has this token, as far as the token goes.
     ///
     /// # Errors
-    /// When too many tokens from the address were nobody's, or the database is away.
+    /// When too many tokens from the address were unknown, or the database is away.
     pub async fn check_token(
         &self,
         token: &str,
@@ -245,21 +243,22 @@ impl AccountService {
             ProblemDetails::too_many_tokens,
         )
         .await?;
-        let (people, token) = (self.people.clone(), token.to_owned());
+        let people = self.people.clone();
+        let token = token.to_owned();
         let found = look_up(attempt, async move { people.token(&token).await }).await?;
         Ok(found.map(|(account, _)| account))
     }
 
-    /// The account whose session has this secret, which is `used` or only looked at: then it may
+    /// The account whose session has this secret, which is in use or only looked at: then it may
     /// become idle.
     ///
     /// # Errors
-    /// When too many sessions from the address were nobody's, or the database is away.
+    /// When too many sessions from the address were unknown, or the database is away.
     pub async fn check_session(
         &self,
         secret: &str,
         ip: IpAddr,
-        used: bool,
+        is_used: bool,
     ) -> Result<Option<UserAccount>, ProblemDetails> {
         let attempt = attempt(
             &self.session_attempts,
@@ -268,9 +267,10 @@ impl AccountService {
             ProblemDetails::too_many_sessions,
         )
         .await?;
-        let (people, secret) = (self.people.clone(), secret.to_owned());
+        let people = self.people.clone();
+        let secret = secret.to_owned();
         let found = look_up(attempt, async move {
-            if used {
+            if is_used {
                 people.session(&secret).await
             } else {
                 people.idle_session(&secret).await
@@ -333,7 +333,7 @@ impl AccountService {
     /// it.
     pub async fn record(&self, record: &AuditRecord) {
         match self.people.record(record).await {
-            // Outside of the database: whoever rewrites the whole log there, cannot rewrite this.
+            // Outside of the database: who rewrites the whole log there, cannot rewrite this line.
             Ok(entry) => tracing::info!(
                 number = entry.number,
                 hash = entry.hash,
@@ -365,7 +365,7 @@ fn sign_in_record(
     }
 }
 
-/// Looks up what is nobody's unless something is found. Goes on without its client: a connection
+/// Looks a secret up, whose attempt has failed if nothing is found. Goes on without its client: a connection
 /// that is left in the middle of an answer is closed, and only then it is known whether the attempt
 /// has failed.
 async fn look_up<T: Send + 'static>(
@@ -392,15 +392,22 @@ async fn attempt(
     name: Option<&str>,
     too_many: fn(u64) -> ProblemDetails,
 ) -> Result<Attempt, ProblemDetails> {
-    let problem = |refusal| match refusal {
+    let refusal = match attempts.place(ip, name.map(str::as_bytes)) {
+        Ok(pending) => match pending.placed(clock::now() + PATIENCE).await {
+            Ok(attempt) => return Ok(attempt),
+            Err(refusal) => refusal,
+        },
+        Err(refusal) => refusal,
+    };
+    Err(match refusal {
         AuthenticationRefusal::TooManyAttempts(seconds) => too_many(seconds),
         _ => too_many(1),
-    };
-    let pending = attempts
-        .place(ip, name.map(str::as_bytes))
-        .map_err(problem)?;
-    pending
-        .placed(clock::now() + PATIENCE)
-        .await
-        .map_err(problem)
+    })
+}
+
+/// A bucket of `at_once` tokens, and one more each `every_us` microseconds.
+fn bound(every_us: u64, at_once: u64) -> Result<TokenBucket, QuotaError> {
+    let every_us = NonZeroU64::new(every_us).unwrap_or(NonZeroU64::MIN);
+    let at_once = NonZeroU64::new(at_once).unwrap_or(NonZeroU64::MIN);
+    Ok(TokenBucket::new(NonZeroU64::MIN, every_us, at_once)?)
 }

@@ -1,6 +1,6 @@
 //! Accounts of people who sign in at a provider of OpenID Connect.
 //!
-//! Guarantees that somebody is known by what the provider calls them for ever, and never by a name:
+//! People are known by their subject at the provider, which stays for ever, and never by a name:
 //! a name that is free at the provider may be another person's account here.
 
 use std::net::IpAddr;
@@ -21,7 +21,7 @@ use crate::identity::openid::fault::OpenIdFault;
 use crate::identity::openid::pending::PendingSignIn;
 use crate::identity::openid::provider::{OpenIdPerson, ProviderAnswer, recent_age};
 
-/// Whom a refusal is about, in the audit log.
+/// The account that a refusal is about, in the audit log.
 const OF_PROVIDER: &str = "account of the provider";
 
 impl AccountService {
@@ -52,7 +52,8 @@ impl AccountService {
     /// When it is nobody who may come in, or too many from the address were nobody.
     pub async fn sign_in_by_provider(
         &self,
-        (answer, return_to): (&ProviderAnswer, &str),
+        answer: &ProviderAnswer,
+        return_to: &str,
         pending: &PendingSignIn,
         ip: IpAddr,
     ) -> Result<HeaderValue, ProblemDetails> {
@@ -92,15 +93,22 @@ impl AccountService {
             Ok(account) => self.begin_session(&account, ip, "by OpenID Connect").await,
             Err(problem) => Err(problem),
         };
-        if let (Ok(secret), Some(age)) = (&session, person.asked_at.and_then(recent_age)) {
+        let secret = match session {
+            Ok(secret) => secret,
+            Err(problem) => {
+                self.record_known_subject(&subject, ip, &problem).await;
+                return Err(problem);
+            }
+        };
+        if let Some(asked_at) = person.asked_at
+            && let Some(age) = recent_age(asked_at)
+        {
             self.proven.add(secret.expose(), age);
         }
-        if let Err(problem) = &session {
-            self.record_known_subject(&subject, ip, problem).await;
+        match self.cookies.begin(&secret) {
+            Some(cookie) => Ok(cookie),
+            None => Err(ProblemDetails::bad_request("the session cannot be sent")),
         }
-        self.cookies
-            .begin(&session?)
-            .ok_or_else(|| ProblemDetails::bad_request("the session cannot be sent"))
     }
 
     /// Whether the provider has asked the owner of this session lately who they are.
@@ -108,15 +116,16 @@ impl AccountService {
         self.proven.has(session)
     }
 
-    /// Somebody whom the provider knows, and who does not come in. Nobody else is kept out by that,
-    /// so it is recorded within bounds of its own.
+    /// Records that somebody whom the provider knows does not come in. Nobody else is kept out by
+    /// that, so the records have bounds of their own.
     async fn record_known_subject(
         &self,
         subject: &OidcSubject,
         ip: IpAddr,
         problem: &ProblemDetails,
     ) {
-        let (name, issuer) = (printable(&subject.subject), &subject.issuer);
+        let name = printable(&subject.subject);
+        let issuer = &subject.issuer;
         let detail = format!("subject {name} at {issuer}: {}", problem.detail);
         // No account is called so.
         if self.records_refusal(&format!("subject {}", subject.subject)) {
@@ -140,9 +149,7 @@ impl AccountService {
             ProblemDetails::not_permitted(&unknown.to_string())
                 .hint("an administrator lets the provider put the claim into ID tokens, or names another one under admin.openid_connect.groups_claim")
         })?;
-        let has_none = rights
-            .as_ref()
-            .is_some_and(|rights| *rights == Rights::default());
+        let has_none = rights == Some(Rights::default());
         match (found, rights) {
             (Some(account), _) if account.disabled => {
                 Err(ProblemDetails::not_permitted(&format!("the account {} is disabled", account.name)))
@@ -213,11 +220,10 @@ impl AccountService {
             )
         })?;
         // A claim that cannot be shown keeps nobody out.
-        let shown = person
-            .display_name
-            .clone()
-            .filter(|shown| check_display_name(shown).is_ok());
-        let display_name = shown.unwrap_or_else(|| name.clone());
+        let display_name = match &person.display_name {
+            Some(shown) if check_display_name(shown).is_ok() => shown.clone(),
+            Some(_) | None => name.clone(),
+        };
         let new = NewAccount {
             name,
             display_name,
@@ -263,17 +269,22 @@ fn without_a_role() -> ProblemDetails {
 
 /// The argument that binds an account, for a shell.
 fn bind(subject: &OidcSubject) -> String {
-    let quoted = |text: &str| {
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:/@|+".contains(&byte);
-        if text.bytes().all(is_plain) {
-            text.to_owned()
-        } else {
-            format!("'{}'", text.replace('\'', "'\\''"))
-        }
-    };
     format!(
         "--subject {} {}",
         quoted(&subject.issuer),
         quoted(&subject.subject)
     )
+}
+
+/// A word, for a shell.
+fn quoted(text: &str) -> String {
+    if text.bytes().all(is_plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
+}
+
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~:/@|+".contains(&byte)
 }

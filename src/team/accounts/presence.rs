@@ -34,7 +34,8 @@ impl ProvenSessions {
 
     /// Whether the owner of this session was asked lately.
     pub fn has(&self, secret: &str) -> bool {
-        let (wanted, now) = (hash(secret), clock::now());
+        let wanted = hash(secret);
+        let now = clock::now();
         self.0
             .lock()
             .iter()

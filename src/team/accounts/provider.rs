@@ -2,8 +2,9 @@
 
 use tollgate_policies::people::{ApplicationRole, FleetRole, Rights};
 
-use crate::config::{GroupRole, SignInSpec};
+use crate::config::SignInSpec;
 use crate::identity::openid::provider::{OpenIdPerson, OpenIdProvider};
+use crate::identity::openid::spec::GroupRole;
 
 /// The provider that people sign in at, and what its groups may do.
 pub struct ProviderSignIn {

@@ -22,34 +22,38 @@ pub fn application_word(role: ApplicationRole) -> &'static str {
 
 /// `operator; shop: owner`.
 pub fn show_rights(rights: &Rights) -> String {
-    let fleet = rights.fleet.map(|role| fleet_word(role).to_owned());
-    let applications = rights
-        .applications
-        .iter()
-        .map(|(name, role)| format!("{name}: {}", application_word(*role)));
-    let all: Vec<_> = fleet.into_iter().chain(applications).collect();
-    if all.is_empty() {
+    let mut roles = Vec::new();
+    if let Some(role) = rights.fleet {
+        roles.push(fleet_word(role).to_owned());
+    }
+    for (name, role) in &rights.applications {
+        roles.push(format!("{name}: {}", application_word(*role)));
+    }
+    if roles.is_empty() {
         "none".to_owned()
     } else {
-        all.join("; ")
+        roles.join("; ")
     }
 }
 
 /// `shop: owner, was none`.
 pub fn show_role_change(change: &RoleChange, before: &Rights, now: &Rights) -> String {
-    let role = |rights: &Rights| match change {
-        RoleChange::Fleet(_) => rights.fleet.map(fleet_word),
-        RoleChange::Application(name, _) => {
-            rights.applications.get(name).copied().map(application_word)
-        }
-    };
     let place = match change {
         RoleChange::Fleet(_) => "fleet",
         RoleChange::Application(name, _) => name,
     };
-    format!(
-        "{place}: {}, was {}",
-        role(now).unwrap_or("none"),
-        role(before).unwrap_or("none")
-    )
+    let now = role_at(change, now);
+    let before = role_at(change, before);
+    format!("{place}: {now}, was {before}")
+}
+
+/// The role that `rights` have at the place of a `change`, as people write it.
+fn role_at(change: &RoleChange, rights: &Rights) -> &'static str {
+    match change {
+        RoleChange::Fleet(_) => rights.fleet.map_or("none", fleet_word),
+        RoleChange::Application(name, _) => match rights.applications.get(name) {
+            Some(role) => application_word(*role),
+            None => "none",
+        },
+    }
 }

@@ -64,14 +64,14 @@ async fn a_token_has_failed_if_it_is_nobodys_and_not_because_its_client_went_awa
     assert!(is_refused);
 }
 
-/// Its host, its user and what it says are nobody's business who has not signed in.
+/// The host and the user of the database, and what it says, are for people who have signed in.
 #[tokio::test]
 async fn strangers_are_told_nothing_of_a_database_that_is_away() {
     let database = PolicyDatabase::open("postgres://gate:secret@127.0.0.1:1/policies").unwrap();
     let service =
         AccountService::new(database.people(), SessionCookies { is_secure: false }, None).unwrap();
     let secret = "A".repeat(43);
-    let mut told = vec![
+    let mut problems = vec![
         service
             .check_password("ada", "a password of hers", IP)
             .await
@@ -97,8 +97,8 @@ async fn strangers_are_told_nothing_of_a_database_that_is_away() {
         accounts: Some(Arc::new(service)),
         policies: None,
     };
-    told.push(team.caller(parts).await.err().unwrap());
-    for problem in told {
+    problems.push(team.caller(parts).await.err().unwrap());
+    for problem in problems {
         let detail = "the database of accounts cannot be asked: the gateway's log says why";
         assert_eq!((problem.status, &*problem.detail), (503, detail));
     }

@@ -20,24 +20,24 @@ pub async fn admit(
     next: Next,
 ) -> Response {
     let reads = [Method::GET, Method::HEAD].contains(request.method());
-    let Some(policies) = team.policies.filter(|_| !reads) else {
+    if reads {
+        return next.run(request).await;
+    }
+    let Some(policies) = team.policies else {
         return next.run(request).await;
     };
-    let application = parameters
-        .iter()
-        .find(|(name, _)| *name == "application")
-        .map(|(_, application)| application);
-    let admitted = match request.extensions().get::<Caller>() {
-        Some(caller) => caller
-            .may_change_policies(application)
-            .map(|()| (caller.name.clone(), caller.rights.is_admin())),
-        None => Err(ProblemDetails::unauthenticated("this needs an account")),
+    let application = match parameters.iter().find(|(name, _)| *name == "application") {
+        Some((_, application)) => Some(application),
+        None => None,
     };
-    let place = match admitted {
-        Ok((account, is_admin)) => policies.place_for_document(&account, is_admin).await,
-        Err(problem) => Err(problem),
+    let Some(caller) = request.extensions().get::<Caller>().cloned() else {
+        return ProblemDetails::unauthenticated("this needs an account").into_response();
     };
-    match place {
+    if let Err(problem) = caller.may_change_policies(application) {
+        return problem.into_response();
+    }
+    let is_admin = caller.rights.is_admin();
+    match policies.place_for_document(&caller.name, is_admin).await {
         Ok(_place) => next.run(request).await,
         Err(problem) => problem.into_response(),
     }

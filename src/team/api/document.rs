@@ -89,10 +89,9 @@ pub async fn import(
         None => None,
     };
     // A document of all policies would keep the other pages waiting.
-    let edits = spawn_blocking(move || {
-        document::edits_upon(&written, (base.as_ref(), &newest), query.mode)
-    })
-    .await;
+    let edits =
+        spawn_blocking(move || document::edits_upon(&written, base.as_ref(), &newest, query.mode))
+            .await;
     let edits = edits.unwrap_or_else(|_| {
         Err(ProblemDetails::policies_away(
             "the reading of the document broke off",
@@ -119,12 +118,11 @@ pub async fn import(
 /// it, or its number alone.
 async fn exported(team: &Team, seen: &str, caller: &Caller) -> Result<PolicyState, ProblemDetails> {
     let number = seen.split_once('-').map_or(seen, |(number, _)| number);
-    let odd = |_| {
-        ProblemDetails::bad_request(
+    let Ok(number) = number.parse::<u64>() else {
+        return Err(ProblemDetails::bad_request(
             "upon is the ETag of an export, such as 12-5f3a, or the number of a revision",
-        )
+        ));
     };
-    let number: u64 = number.parse().map_err(odd)?;
     let _place = reading_place(team, caller).await?;
     let policies = service(team)?.database.state(Some(number)).await?;
     if seen.contains('-') && policies.position().to_string() != seen {

@@ -1,5 +1,5 @@
-//! Reads a request's body of JSON, its query or a number in its path by a shape. Anything that does
-//! not fit is refused as a problem that says why.
+//! Extractors of a JSON body, a query or a number of the path by a shape. A request that does not
+//! fit the shape is refused with a problem that says why.
 
 use std::time::Duration;
 
@@ -33,9 +33,10 @@ pub struct RevisionNumber(pub u64);
 
 /// Why a body could not be read.
 pub fn unreadable_body(status: StatusCode, text: String) -> ProblemDetails {
-    match status {
-        StatusCode::PAYLOAD_TOO_LARGE => ProblemDetails::content_too_large(),
-        _ => ProblemDetails::bad_request(text),
+    if status == StatusCode::PAYLOAD_TOO_LARGE {
+        ProblemDetails::content_too_large()
+    } else {
+        ProblemDetails::bad_request(text)
     }
 }
 
@@ -43,26 +44,29 @@ impl<S: Send + Sync, T: DeserializeOwned + Send + 'static> FromRequest<S> for Js
     type Rejection = ProblemDetails;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ProblemDetails> {
-        let bytes = timeout(BODY_TIMEOUT, Bytes::from_request(request, state)).await;
-        let bytes = bytes.map_err(|_| ProblemDetails::body_too_slow())?;
-        let bytes = bytes.map_err(|error| unreadable_body(error.status(), error.body_text()))?;
+        let bytes = match timeout(BODY_TIMEOUT, Bytes::from_request(request, state)).await {
+            Ok(Ok(bytes)) => bytes,
+            Ok(Err(error)) => return Err(unreadable_body(error.status(), error.body_text())),
+            Err(_) => return Err(ProblemDetails::body_too_slow()),
+        };
         if bytes.len() <= MOST_READ_HERE {
-            return read_json(&bytes).map(Self);
+            return Ok(Self(read_json(&bytes)?));
         }
-        let read = spawn_blocking(move || read_json(&bytes)).await;
-        read.unwrap_or_else(|_| {
-            Err(ProblemDetails::policies_away(
+        match spawn_blocking(move || read_json(&bytes)).await {
+            Ok(read) => Ok(Self(read?)),
+            Err(_) => Err(ProblemDetails::policies_away(
                 "the reading of the body broke off",
-            ))
-        })
-        .map(Self)
+            )),
+        }
     }
 }
 
 fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ProblemDetails> {
     refuse_many_values(bytes)?;
-    let read = serde_json::from_slice::<UniqueKeys>(bytes)
-        .and_then(|UniqueKeys| serde_json::from_slice(bytes));
+    let read = match serde_json::from_slice::<UniqueKeys>(bytes) {
+        Ok(UniqueKeys) => serde_json::from_slice(bytes),
+        Err(error) => Err(error),
+    };
     read.map_err(|error| {
         ProblemDetails::bad_request(format!("the body is not what is taken here: {error}"))
     })
@@ -82,7 +86,9 @@ fn refuse_many_values(json: &[u8]) -> Result<(), ProblemDetails> {
 /// How many values there can be in JSON: each is the first, or stands behind a bracket, a brace or
 /// a comma.
 fn most_values(json: &[u8]) -> usize {
-    let (mut values, mut in_text, mut is_escaped) = (1, false, false);
+    let mut values = 1;
+    let mut in_text = false;
+    let mut is_escaped = false;
     for byte in json {
         match byte {
             _ if is_escaped => is_escaped = false,
@@ -99,12 +105,11 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for ShapedQuery<T>
     type Rejection = ProblemDetails;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ProblemDetails> {
-        let read = Query::<T>::from_request_parts(parts, state).await;
-        let refused = |error: axum::extract::rejection::QueryRejection| {
-            ProblemDetails::bad_request(error.body_text())
-        };
-        read.map(|Query(query)| Self(query))
-            .map_err(|error| refused(error).hint("GET /openapi.json has each parameter"))
+        match Query::<T>::from_request_parts(parts, state).await {
+            Ok(Query(query)) => Ok(Self(query)),
+            Err(error) => Err(ProblemDetails::bad_request(error.body_text())
+                .hint("GET /openapi.json has each parameter")),
+        }
     }
 }
 
@@ -112,14 +117,12 @@ impl<S: Send + Sync> FromRequestParts<S> for RevisionNumber {
     type Rejection = ProblemDetails;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ProblemDetails> {
-        let read = Path::<u64>::from_request_parts(parts, state).await;
-        let number = read
-            .ok()
-            .map(|Path(number)| number)
-            .filter(|number| *number > 0);
-        number
-            .map(Self)
-            .ok_or_else(|| ProblemDetails::bad_request("a revision is a whole number from 1"))
+        match Path::<u64>::from_request_parts(parts, state).await {
+            Ok(Path(number)) if number > 0 => Ok(Self(number)),
+            Ok(_) | Err(_) => Err(ProblemDetails::bad_request(
+                "a revision is a whole number from 1",
+            )),
+        }
     }
 }
 
@@ -142,8 +145,9 @@ mod tests {
 
     #[test]
     fn a_body_of_too_many_values_is_not_read() {
-        let list = |values: usize| format!("[{}1]", "1,".repeat(values - 2)).into_bytes();
-        assert!(refuse_many_values(&list(MOST_DRAFT_VALUES)).is_ok());
-        assert!(refuse_many_values(&list(MOST_DRAFT_VALUES + 1)).is_err());
+        for (values, is_read) in [(MOST_DRAFT_VALUES, true), (MOST_DRAFT_VALUES + 1, false)] {
+            let list = format!("[{}1]", "1,".repeat(values - 2));
+            assert_eq!(refuse_many_values(list.as_bytes()).is_ok(), is_read);
+        }
     }
 }

@@ -168,7 +168,7 @@ pub async fn show(
     let policies = service(&team)?;
     let id = path.id()?;
     may_see(&caller, id.kind(), id.belongs_to())?;
-    // Those of old are all of the policies, read for one of them.
+    // A former revision is read as a whole for one of its objects.
     let _place = if query.at.is_some() {
         Some(reading_place(&team, &caller).await?)
     } else {
@@ -289,11 +289,13 @@ pub async fn history(
     may_see(&caller, id.kind(), id.belongs_to())?;
     let place = reading_place(&team, &caller).await?;
     let found = policies.database.history_of(&id, query.into()).await?;
-    let view = |entry: tollgate_policies::database::ObjectRevision| ObjectHistoryView {
-        change: PolicyChangeView::of(&entry.change),
-        revision: entry.revision.into(),
-    };
-    let shown = found.into_iter().map(view).collect::<Vec<_>>();
+    let mut shown = Vec::with_capacity(found.len());
+    for entry in found {
+        shown.push(ObjectHistoryView {
+            change: PolicyChangeView::of(&entry.change),
+            revision: entry.revision.into(),
+        });
+    }
     Ok(count_until_sent(PrettyJson(shown).into_response(), place))
 }
 

@@ -1,14 +1,14 @@
-//! Reads requests for the pages of policies: the query, the reason for a change, the version that a
-//! caller has seen.
+//! Requests for the pages of policies: the query, the reason for a change, the version that a caller
+//! has seen.
 
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
-use axum::http::HeaderMap;
 use axum::http::header::{IF_MATCH, IF_NONE_MATCH};
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName};
 use serde::Deserialize;
-use tollgate_policies::model::{Expected, Object, ObjectChange, ObjectId, ObjectKind, PolicyState};
+use tollgate_policies::model::{Expected, ObjectChange, ObjectId, ObjectKind, PolicyState};
 use tollgate_policies::people::Operation;
 
 use crate::admin::browser_guard::REASON;
@@ -16,7 +16,8 @@ use crate::admin::problem_details::ProblemDetails;
 use crate::team::Team;
 use crate::team::api::extract::ShapedQuery;
 use crate::team::caller::Caller;
-use crate::team::policies::service::{AccountPlace, PolicyService};
+use crate::team::policies::places::AccountPlace;
+use crate::team::policies::service::PolicyService;
 
 /// The query of a change.
 #[derive(Debug, Default, Deserialize)]
@@ -47,14 +48,11 @@ impl<S: Send + Sync> FromRequestParts<S> for ChangeRequest {
 impl ChangeQuery {
     /// The reason of the query, or of the header.
     pub fn reason(&self, headers: &HeaderMap) -> String {
-        let header = headers
-            .get(REASON)
-            .and_then(|reason| reason.to_str().ok())
-            .unwrap_or_default();
-        if self.reason.is_empty() {
-            header.to_owned()
-        } else {
-            self.reason.clone()
+        match headers.get(REASON) {
+            Some(reason) if self.reason.is_empty() => {
+                reason.to_str().unwrap_or_default().to_owned()
+            }
+            Some(_) | None => self.reason.clone(),
         }
     }
 }
@@ -81,11 +79,13 @@ pub async fn reading_place(team: &Team, caller: &Caller) -> Result<AccountPlace,
 
 /// The applications of a state that the caller may look at, with what they may see of these.
 pub fn visible(caller: &Caller, state: &PolicyState) -> PolicyState {
-    let shown = state
-        .iter()
-        .filter(|object| sees(caller, &object.id))
-        .cloned();
-    PolicyState::new(state.position(), shown.collect::<Vec<Arc<Object>>>())
+    let mut shown = Vec::new();
+    for object in state.iter() {
+        if sees(caller, &object.id) {
+            shown.push(Arc::clone(object));
+        }
+    }
+    PolicyState::new(state.position(), shown)
 }
 
 /// The changes of applications that the caller may look at.
@@ -117,14 +117,13 @@ pub fn may_see(caller: &Caller, kind: ObjectKind, application: &str) -> Result<(
 /// # Errors
 /// When there is none.
 pub fn kind(plural: &str) -> Result<ObjectKind, ProblemDetails> {
-    let known = ObjectKind::ALL
-        .into_iter()
-        .filter(|kind| *kind != ObjectKind::Application);
-    let found = known.into_iter().find(|kind| kind.plural() == plural);
-    found.ok_or_else(|| {
-        ProblemDetails::unknown_policy(format!("there are no {}", plural.escape_debug()))
-            .hint("an application has resources, strategies, plans, assignments and api_keys")
-    })
+    for kind in ObjectKind::ALL {
+        if kind != ObjectKind::Application && kind.plural() == plural {
+            return Ok(kind);
+        }
+    }
+    let problem = ProblemDetails::unknown_policy(format!("there are no {}", plural.escape_debug()));
+    Err(problem.hint("an application has resources, strategies, plans, assignments and api_keys"))
 }
 
 /// The object that a path names.
@@ -145,33 +144,35 @@ pub fn id(application: &str, named: Option<(&str, &str)>) -> Result<ObjectId, Pr
 /// # Errors
 /// When the request does not say.
 pub fn expected(headers: &HeaderMap) -> Result<Expected, ProblemDetails> {
-    let text = |name| {
-        let lines: Vec<&str> = headers
-            .get_all(name)
-            .iter()
-            .map(|line| line.to_str().unwrap_or_default())
-            .collect();
-        // Several lines are one list.
-        (!lines.is_empty()).then(|| lines.join(", "))
-    };
-    let (matching, unmatched) = (text(IF_MATCH), text(IF_NONE_MATCH));
-    match (
-        matching.as_deref().map(str::trim),
-        unmatched.as_deref().map(str::trim),
-    ) {
+    let matching = list(headers, &IF_MATCH);
+    let unmatched = list(headers, &IF_NONE_MATCH);
+    match (matching.as_deref(), unmatched.as_deref()) {
         (Some("*"), None) => Ok(Expected::Any),
         (None, Some("*")) => Ok(Expected::Absent),
-        (Some(tag), None) => {
-            let version = tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"'));
-            version
-                .and_then(Expected::of_version)
-                .ok_or_else(|| ProblemDetails::bad_request("If-Match is one ETag of a policy"))
-        }
+        (Some(tag), None) => expected_version(tag)
+            .ok_or_else(|| ProblemDetails::bad_request("If-Match is one ETag of a policy")),
         (None, None) => Err(ProblemDetails::unconditional()),
         _ => Err(ProblemDetails::bad_request(
             "If-Match and If-None-Match: *, but not anything else, and not both",
         )),
     }
+}
+
+/// The value of a field. Several lines are one list (RFC 9110 §5.3).
+fn list(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
+    let mut lines = Vec::new();
+    for line in headers.get_all(name) {
+        lines.push(line.to_str().unwrap_or_default());
+    }
+    if lines.is_empty() {
+        None
+    } else {
+        Some(lines.join(", ").trim().to_owned())
+    }
+}
+
+fn expected_version(tag: &str) -> Option<Expected> {
+    Expected::of_version(tag.strip_prefix('"')?.strip_suffix('"')?)
 }
 
 #[cfg(test)]
@@ -180,15 +181,16 @@ mod tests {
 
     use super::*;
 
+    fn of(fields: &[(HeaderName, &str)]) -> Result<Expected, u16> {
+        let mut lines = HeaderMap::new();
+        for (name, value) in fields {
+            lines.append(name, value.parse().unwrap());
+        }
+        expected(&lines).map_err(|problem| problem.status)
+    }
+
     #[test]
     fn a_change_says_what_it_is_made_upon() {
-        let of = |fields: &[(axum::http::HeaderName, &str)]| {
-            let mut lines = HeaderMap::new();
-            for (name, value) in fields {
-                lines.append(name, value.parse().unwrap());
-            }
-            expected(&lines).map_err(|problem| problem.status)
-        };
         assert_eq!(of(&[(IF_MATCH, "\"12\"")]), Ok(Expected::Revision(12)));
         let version = Expected::Version(12, UnixTime::from_millis(255));
         assert_eq!(of(&[(IF_MATCH, "\"12-ff\"")]), Ok(version));

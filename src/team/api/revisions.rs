@@ -91,7 +91,7 @@ pub async fn find_page(
         .filter(|number| *number > 1);
     let mut shown: Vec<Revision> = Vec::new();
     for revision in found {
-        // Of what the caller may not look at, not even a reason is told.
+        // A revision of what the caller may not look at is left out with its reason.
         if all
             || !changes_of(policies, caller, revision.number)
                 .await?
@@ -146,7 +146,7 @@ pub async fn commit(
     headers: HeaderMap,
     JsonBody(draft): JsonBody<WrittenDraft>,
 ) -> Result<PrettyJson<RevisionChangesView>, ProblemDetails> {
-    submit(&team, &caller, draft.edits, (&query, &headers)).await
+    submit(&team, &caller, draft.edits, &query, &headers).await
 }
 
 /// `GET /policies/revisions/{revision}`: a revision and its changes
@@ -204,7 +204,8 @@ pub async fn diff(
     ShapedQuery(query): ShapedQuery<DiffQuery>,
 ) -> Result<Response, ProblemDetails> {
     let policies = service(&team)?;
-    let (place, database) = (reading_place(&team, &caller).await?, &policies.database);
+    let place = reading_place(&team, &caller).await?;
+    let database = &policies.database;
     let to = match query.to {
         Some(to) => to,
         None => database.head().await?.revision,
@@ -237,7 +238,7 @@ pub async fn undo(
     let policies = service(&team)?;
     find(policies, &caller, number).await?;
     let edits = undoing(policies, number).await?;
-    submit(&team, &caller, edits, (&query, &headers)).await
+    submit(&team, &caller, edits, &query, &headers).await
 }
 
 /// `POST /policies/revisions/{revision}/revert`: makes the policies what they were at a revision
@@ -263,15 +264,14 @@ pub async fn revert(
     let policies = service(&team)?;
     find(policies, &caller, number).await?;
     let database = &policies.database;
-    let (newest, target) = (
-        database.state(None).await?,
-        database.state(Some(number)).await?,
-    );
+    let newest = database.state(None).await?;
+    let target = database.state(Some(number)).await?;
     submit(
         &team,
         &caller,
         reverting(&newest, &target),
-        (&query, &headers),
+        &query,
+        &headers,
     )
     .await
 }
@@ -280,7 +280,8 @@ async fn submit(
     team: &Team,
     caller: &Caller,
     edits: Vec<ObjectEdit>,
-    (query, headers): (&ChangeQuery, &HeaderMap),
+    query: &ChangeQuery,
+    headers: &HeaderMap,
 ) -> Result<PrettyJson<RevisionChangesView>, ProblemDetails> {
     let proposal = Proposal {
         edits,

@@ -70,11 +70,11 @@ mod tests {
 
     #[test]
     fn a_key_that_is_there_twice_is_found_wherever_it_is() {
-        let problem = |text: &str| {
-            serde_json::from_str::<UniqueKeys>(text)
-                .err()
-                .map(|error| error.to_string())
-        };
+        fn problem(text: &str) -> Option<String> {
+            let read = serde_json::from_str::<UniqueKeys>(text);
+            read.err().map(|error| error.to_string())
+        }
+
         for text in [
             r#"{"a": {"a": 1}, "b": [{"a": 1}, {"a": 2}]}"#,
             "[1, -1, 1.5, null, true, \"a\", {}]",

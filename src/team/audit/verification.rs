@@ -1,7 +1,7 @@
-//! Looks whether the audit log is as it was written.
+//! The check that the audit log is as it was written.
 //!
-//! Guarantees that one looks at a time: it reads all of the log, over a connection of its own.
-//! Hashes are not made on the control plane's thread, which sends heartbeats.
+//! Guarantees that one check runs at a time: each reads all of the log, over a connection of its
+//! own. Hashes are not made on the control plane's thread, which sends heartbeats.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use tollgate_policies::people::{AuditVerdict, People};
 
 use crate::admin::problem_details::ProblemDetails;
 
-/// The place of whoever looks.
+/// The permit of the one check that runs.
 pub struct AuditVerification(Arc<Semaphore>);
 
 impl Default for AuditVerification {
@@ -22,26 +22,27 @@ impl Default for AuditVerification {
 }
 
 impl AuditVerification {
-    /// Looks at the log of `people`. Goes on without its client, and keeps its place meanwhile.
+    /// Checks the log of `people`. The check goes on if its client goes away.
     ///
     /// # Errors
-    /// When another looks, or the database is away.
+    /// When another check runs, or the database is away.
     pub async fn run(&self, people: &People) -> Result<AuditVerdict, ProblemDetails> {
-        let place = self
-            .0
-            .clone()
-            .try_acquire_owned()
-            .map_err(|_| ProblemDetails::verification_under_way())?;
-        let (people, runtime) = (people.clone(), Handle::current());
+        let Ok(place) = Arc::clone(&self.0).try_acquire_owned() else {
+            return Err(ProblemDetails::verification_under_way());
+        };
+        let people = people.clone();
+        let runtime = Handle::current();
         let verified = spawn_blocking(move || {
             let verdict = runtime.block_on(people.verify_audit());
             drop(place);
             verdict
         });
-        let verdict = verified
-            .await
-            .map_err(|_| ProblemDetails::policies_away("the look at the log broke off"))?;
-        Ok(verdict?)
+        match verified.await {
+            Ok(verdict) => Ok(verdict?),
+            Err(_) => Err(ProblemDetails::policies_away(
+                "the look at the log broke off",
+            )),
+        }
     }
 }
 
@@ -57,7 +58,8 @@ mod tests {
         let database =
             PolicyDatabase::open(&format!("sqlite://{}/p.db", folder.path().display())).unwrap();
         database.migrate().await.unwrap();
-        let (people, verification) = (database.people(), AuditVerification::default());
+        let people = database.people();
+        let verification = AuditVerification::default();
         let (first, second) = tokio::join!(verification.run(&people), verification.run(&people));
         assert!(matches!(first, Ok(AuditVerdict::Intact { .. })));
         assert_eq!(second.err().map(|problem| problem.status), Some(503));

@@ -24,10 +24,10 @@ const SECTIONS: [(&str, ObjectKind); 5] = [
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ImportMode {
-    /// They stay.
+    /// Objects that the document does not have stay.
     #[default]
     Merge,
-    /// They go.
+    /// Objects that the document does not have go.
     Replace,
 }
 
@@ -73,8 +73,9 @@ pub fn place_of(id: &ObjectId) -> String {
 /// # Errors
 /// When it is no document, or a name in it cannot be one.
 pub fn objects(document: &Json) -> Result<DocumentObjects, ProblemDetails> {
-    let shape = |place: &str| ProblemDetails::bad_request(format!("{place} is no mapping"));
-    let root = document.as_object().ok_or_else(|| shape("the document"))?;
+    let Some(root) = document.as_object() else {
+        return Err(no_mapping("the document"));
+    };
     if let Some(odd) = root.keys().find(|key| *key != "applications") {
         let odd = odd.escape_debug();
         return Err(ProblemDetails::bad_request(format!(
@@ -84,17 +85,22 @@ pub fn objects(document: &Json) -> Result<DocumentObjects, ProblemDetails> {
     }
     let mut found = DocumentObjects::new();
     let applications = root.get("applications").unwrap_or(&Json::Null);
-    for (name, application) in entries(applications).ok_or_else(|| shape("applications"))? {
+    for (name, application) in entries(applications, "applications")? {
         let application = match application {
             Json::Null => Map::new(),
-            other => other
-                .as_object()
-                .cloned()
-                .ok_or_else(|| shape(&format!("applications.{}", name.escape_debug())))?,
+            Json::Object(members) => members,
+            _ => {
+                let place = format!("applications.{}", name.escape_debug());
+                return Err(no_mapping(&place));
+            }
         };
         read_application(&name, application, &mut found)?;
     }
     Ok(found)
+}
+
+fn no_mapping(place: &str) -> ProblemDetails {
+    ProblemDetails::bad_request(format!("{place} is no mapping"))
 }
 
 fn read_application(
@@ -104,27 +110,29 @@ fn read_application(
 ) -> Result<(), ProblemDetails> {
     // Terminals show messages, and obey control characters in them.
     let shown = name.escape_debug();
-    let named = |problem: NameProblem| {
-        ProblemDetails::bad_request(format!("in the application {shown}: {problem}"))
-    };
     for (section, kind) in SECTIONS {
         let Some(objects) = application.remove(section) else {
             continue;
         };
-        let shape =
-            || ProblemDetails::bad_request(format!("applications.{shown}.{section} is no mapping"));
-        for (object, body) in entries(&objects).ok_or_else(shape)? {
-            found.insert(
-                ObjectId::new(kind, name, &object).map_err(named)?,
-                read(kind, body),
-            );
+        let place = format!("applications.{shown}.{section}");
+        for (object, body) in entries(&objects, &place)? {
+            let id = checked_id(ObjectId::new(kind, name, &object), name)?;
+            found.insert(id, read(kind, body));
         }
     }
-    found.insert(
-        ObjectId::of_application(name).map_err(named)?,
-        application.into(),
-    );
+    let id = checked_id(ObjectId::of_application(name), name)?;
+    found.insert(id, application.into());
     Ok(())
+}
+
+fn checked_id(
+    id: Result<ObjectId, NameProblem>,
+    application: &str,
+) -> Result<ObjectId, ProblemDetails> {
+    id.map_err(|problem| {
+        let application = application.escape_debug();
+        ProblemDetails::bad_request(format!("in the application {application}: {problem}"))
+    })
 }
 
 /// The edits that make the `newest` policies say what the document says. Where it was made from a
@@ -135,52 +143,71 @@ fn read_application(
 /// When it is no document, or a name in it cannot be one.
 pub fn edits_upon(
     document: &Json,
-    (base, newest): (Option<&PolicyState>, &PolicyState),
+    base: Option<&PolicyState>,
+    newest: &PolicyState,
     mode: ImportMode,
 ) -> Result<Vec<ObjectEdit>, ProblemDetails> {
     let objects = objects(document)?;
     let mut edits = edits(&objects, base.unwrap_or(newest), mode);
     if base.is_some() {
-        let stands = |edit: &ObjectEdit| {
-            newest.get(&edit.id).map(|object| &*object.body) == edit.body.as_ref()
-        };
-        edits.retain(|edit| !stands(edit));
+        edits.retain(|edit| {
+            let newest = newest.get(&edit.id).map(|object| &*object.body);
+            newest != edit.body.as_ref()
+        });
     }
     Ok(edits)
 }
 
 /// The edits that make `base` say what the document says.
 fn edits(objects: &DocumentObjects, base: &PolicyState, mode: ImportMode) -> Vec<ObjectEdit> {
-    let gone = base.iter().map(|object| &object.id);
-    // API keys that the document does not mention may be hidden from whoever exported it.
-    let kept: BTreeSet<&str> = objects.keys().map(ObjectId::belongs_to).collect();
-    let with_keys = objects.keys().filter(|id| id.kind() == ObjectKind::ApiKey);
-    let with_keys: BTreeSet<&str> = with_keys.map(ObjectId::belongs_to).collect();
-    let is_mentioned = |id: &ObjectId| {
-        let owner = id.belongs_to();
-        id.kind() != ObjectKind::ApiKey || with_keys.contains(owner) || !kept.contains(owner)
-    };
-    let is_gone = |id: &&ObjectId| {
-        mode == ImportMode::Replace && !objects.contains_key(*id) && is_mentioned(id)
-    };
-    let gone = gone.filter(is_gone).map(|id| (id, None));
-    let written = objects
-        .iter()
-        .map(|(id, body)| (id, Some(merged(id, body, base, mode))));
-    let differs = |(id, body): &(&ObjectId, Option<Cow<'_, Json>>)| {
-        base.get(id).map(|old| old.body.as_ref()) != body.as_deref()
-    };
-    let edits = gone
-        .chain(written)
-        .filter(differs)
-        .map(|(id, body)| ObjectEdit {
-            id: id.clone(),
-            expected: base
-                .get(id)
-                .map_or(Expected::Absent, |old| Expected::Revision(old.since)),
-            body: body.map(Cow::into_owned),
-        });
-    edits.collect()
+    let mut edits = Vec::new();
+    if mode == ImportMode::Replace {
+        for id in removed(objects, base) {
+            edits.push(edit_of(id, None, base));
+        }
+    }
+    for (id, body) in objects {
+        let body = merged(id, body, base, mode);
+        if base.get(id).map(|old| old.body.as_ref()) != Some(&*body) {
+            edits.push(edit_of(id, Some(body.into_owned()), base));
+        }
+    }
+    edits
+}
+
+/// The objects of `base` that a replacement takes away: the document does not have them.
+fn removed<'a>(objects: &DocumentObjects, base: &'a PolicyState) -> Vec<&'a ObjectId> {
+    let mut applications = BTreeSet::new();
+    let mut with_keys = BTreeSet::new();
+    for id in objects.keys() {
+        applications.insert(id.belongs_to());
+        if id.kind() == ObjectKind::ApiKey {
+            with_keys.insert(id.belongs_to());
+        }
+    }
+    let mut removed = Vec::new();
+    for object in base.iter() {
+        let owner = object.id.belongs_to();
+        // API keys that the document does not mention may be hidden from its exporter.
+        let is_hidden = object.id.kind() == ObjectKind::ApiKey
+            && applications.contains(owner)
+            && !with_keys.contains(owner);
+        if !is_hidden && !objects.contains_key(&object.id) {
+            removed.push(&object.id);
+        }
+    }
+    removed
+}
+
+fn edit_of(id: &ObjectId, body: Option<Json>, base: &PolicyState) -> ObjectEdit {
+    ObjectEdit {
+        id: id.clone(),
+        expected: match base.get(id) {
+            Some(old) => Expected::Revision(old.since),
+            None => Expected::Absent,
+        },
+        body,
+    }
 }
 
 /// The body of an object. In a merge, an application keeps what the document does not say of it:
@@ -203,16 +230,15 @@ fn merged<'a>(
     }
 }
 
-fn entries(json: &Json) -> Option<Vec<(String, Json)>> {
+/// The members of the mapping that stands at `place`. Nothing there is an empty one.
+fn entries(json: &Json, place: &str) -> Result<Vec<(String, Json)>, ProblemDetails> {
     match json {
-        Json::Null => Some(Vec::new()),
-        other => Some(
-            other
-                .as_object()?
-                .iter()
-                .map(|(name, value)| (name.clone(), value.clone()))
-                .collect(),
-        ),
+        Json::Null => Ok(Vec::new()),
+        Json::Object(members) => Ok(members
+            .iter()
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect()),
+        _ => Err(no_mapping(place)),
     }
 }
 
@@ -281,59 +307,49 @@ mod tests {
         let mut fewer = document();
         fewer["applications"]["shop"]["clients"] = json!({"ada": "silver"});
         let fewer = objects(&fewer).unwrap();
-        let changed = |mode| {
-            let edits = edits(&fewer, &base, mode).into_iter();
-            edits
-                .map(|edit| {
-                    (
-                        edit.id.name().to_owned(),
-                        edit.expected,
-                        edit.body.is_some(),
-                    )
-                })
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(
-            changed(ImportMode::Merge),
-            [("ada".to_owned(), Expected::Revision(1), true)]
-        );
+        let changed = ("ada".to_owned(), Expected::Revision(1), true);
         let gone = ("a/b".to_owned(), Expected::Revision(1), false);
-        assert_eq!(
-            changed(ImportMode::Replace),
-            [gone, ("ada".to_owned(), Expected::Revision(1), true)]
-        );
+        for (mode, expected) in [
+            (ImportMode::Merge, vec![changed.clone()]),
+            (ImportMode::Replace, vec![gone, changed]),
+        ] {
+            let mut found = Vec::new();
+            for edit in edits(&fewer, &base, mode) {
+                let name = edit.id.name().to_owned();
+                found.push((name, edit.expected, edit.body.is_some()));
+            }
+            assert_eq!(found, expected);
+        }
+    }
+
+    /// The body that an import makes of the application shop. `None`: it stays as it is.
+    fn edited(application: Json, mode: ImportMode) -> Option<Json> {
+        let base = state(&objects(&document()).unwrap());
+        let objects = objects(&json!({"applications": {"shop": application}})).unwrap();
+        let shop = ObjectId::of_application("shop").unwrap();
+        let edits = edits(&objects, &base, mode);
+        let edit = edits.into_iter().find(|edit| edit.id == shop)?;
+        edit.body
     }
 
     #[test]
     fn a_merge_keeps_what_the_document_does_not_say_of_an_application() {
-        let base = state(&objects(&document()).unwrap());
-        let edited = |application: Json, mode| {
-            let objects = objects(&json!({"applications": {"shop": application}})).unwrap();
-            let edits = edits(&objects, &base, mode).into_iter();
-            edits
-                .filter(|edit| {
-                    edit.id.kind() == ObjectKind::Application && edit.id.name() == "shop"
-                })
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(edited(json!({}), ImportMode::Merge), []);
-        let more = edited(json!({"routes": ["orders"]}), ImportMode::Merge);
         let both = json!({"description": "The shop's API", "routes": ["orders"]});
-        assert_eq!(
-            more.iter()
-                .map(|edit| edit.body.clone())
-                .collect::<Vec<_>>(),
-            [Some(both)]
-        );
-        assert_eq!(
-            edited(json!({}), ImportMode::Replace)[0].body,
-            Some(json!({}))
-        );
+        for (application, mode, body) in [
+            (json!({}), ImportMode::Merge, None),
+            (json!({"routes": ["orders"]}), ImportMode::Merge, Some(both)),
+            (json!({}), ImportMode::Replace, Some(json!({}))),
+        ] {
+            assert_eq!(edited(application, mode), body);
+        }
     }
 
     #[test]
     fn what_is_no_document_is_refused_with_its_place() {
-        let problem = |document: Json| objects(&document).unwrap_err().detail.into_string();
+        fn problem(document: Json) -> String {
+            objects(&document).unwrap_err().detail.into_string()
+        }
+
         assert_eq!(problem(json!([])), "the document is no mapping");
         assert_eq!(
             problem(json!({"aplications": {}})),

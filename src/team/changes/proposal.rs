@@ -1,9 +1,10 @@
-//! A change that somebody asks for: may they, does it check, and then it is a revision.
+//! Proposals: a change of policies becomes a revision if its author may make it and it passes all
+//! checks.
 
 use std::sync::Arc;
 
 use tollgate_policies::model::{
-    Draft, Expected, ObjectChange, ObjectEdit, ObjectId, ObjectKind, PolicyState, Revision,
+    Draft, Expected, Object, ObjectChange, ObjectEdit, ObjectId, ObjectKind, PolicyState, Revision,
 };
 use tollgate_policies::people::{AuditOutcome, Operation};
 
@@ -19,76 +20,92 @@ use crate::team::views::policies::{PolicyChangeView, RevisionChangesView};
 pub struct Proposal {
     pub edits: Vec<ObjectEdit>,
     pub reason: String,
-    /// Says what would change, and changes nothing.
+    /// Whether the proposal only shows what it would change.
     pub dry_run: bool,
 }
 
 /// The result of a proposal.
 #[derive(Clone, Debug)]
 pub struct AcceptedProposal {
-    /// `None`: nothing was changed, as was asked.
+    /// `None`: it was a dry run.
     pub revision: Option<Revision>,
     pub changes: Vec<ObjectChange>,
 }
 
 impl Proposal {
-    /// Makes a revision of it, or only checks it.
+    /// Makes a revision of the proposal, or only checks it.
     ///
     /// # Errors
-    /// When the caller may not do one of the edits, when somebody else was faster, when it does not
-    /// check, and when the database is away: then nothing has changed.
+    /// When the caller may not make one of the edits, when somebody else was faster, when a check
+    /// fails, and when the database is away: then nothing has changed.
     pub async fn submit(
         self,
         policies: &Arc<PolicyService>,
         caller: &Caller,
     ) -> Result<AcceptedProposal, ProblemDetails> {
         let place = policies
-            .checks
-            .take(&caller.name, caller.rights.is_admin())
+            .place_for_check(&caller.name, caller.rights.is_admin())
             .await?;
         // A body, and the wait for the place, have taken a while.
         let caller = caller.anew().await?;
-        self.edits
-            .iter()
-            .try_for_each(|edit| caller.may(Operation::of(edit), edit.id.belongs_to()))?;
-        let (reason, dry_run) = (self.reason, self.dry_run);
+        for edit in &self.edits {
+            caller.may(Operation::of(edit), edit.id.belongs_to())?;
+        }
+        let policies = Arc::clone(policies);
+        // The check reads the whole configuration: the control plane goes on meanwhile. A proposal
+        // that has begun goes on without a client that has gone away, so the place is kept and the
+        // change recorded here.
+        let runtime = tokio::runtime::Handle::current();
+        let done = tokio::task::spawn_blocking(move || {
+            let _place = place;
+            runtime.block_on(self.carry_out(&policies, &caller))
+        });
+        done.await.unwrap_or_else(|broken| {
+            tracing::error!(%broken, "a check of policies broke off: this is a defect of the gateway");
+            Err(ProblemDetails::policies_away("the check broke off"))
+        })
+    }
+
+    async fn carry_out(
+        self,
+        policies: &PolicyService,
+        caller: &Caller,
+    ) -> Result<AcceptedProposal, ProblemDetails> {
         let mut draft = Draft {
             edits: self.edits,
             author: caller.name.clone(),
-            reason,
+            reason: self.reason,
         };
-        let policies = Arc::clone(policies);
-        // The check reads the whole configuration: the control plane goes on meanwhile. What has
-        // begun goes on without a client that has gone away, so the place is kept and the change
-        // recorded here.
-        let runtime = tokio::runtime::Handle::current();
-        let work = move || {
-            let _place = place;
-            runtime.block_on(async {
-                spell_hashes(&mut draft.edits);
-                if dry_run {
-                    return preview(&policies, draft, &caller).await;
-                }
-                let revision = commit(&policies, &draft, &caller).await?;
-                let object = format!("revision {}", revision.number);
-                caller.record("policies.changed", &object, AuditOutcome::Done, &revision.reason).await;
-                policies.announce().await;
-                for application in removed_applications(&draft.edits) {
-                    caller.forget_application(application).await;
-                }
-                // It was made, whether it can be shown or not.
-                let changes = policies.database.diff(revision.number - 1, revision.number).await;
-                let changes = changes.unwrap_or_else(|error| {
-                    tracing::warn!(%error, revision = revision.number, "cannot show what the revision has changed");
-                    Vec::new()
-                });
-                Ok(AcceptedProposal { revision: Some(revision), changes })
-            })
+        spell_hashes(&mut draft.edits);
+        if self.dry_run {
+            return preview(policies, draft, caller).await;
+        }
+        let revision = commit(policies, &draft, caller).await?;
+        let number = revision.number;
+        let object = format!("revision {number}");
+        caller
+            .record(
+                "policies.changed",
+                &object,
+                AuditOutcome::Done,
+                &revision.reason,
+            )
+            .await;
+        policies.announce().await;
+        for application in removed_applications(&draft.edits) {
+            caller.forget_application(application).await;
+        }
+        // The revision was made, whether it can be shown or not.
+        let changes = match policies.database.diff(number - 1, number).await {
+            Ok(changes) => changes,
+            Err(error) => {
+                tracing::warn!(%error, revision = number, "cannot show what the revision has changed");
+                Vec::new()
+            }
         };
-        let done = tokio::task::spawn_blocking(work).await;
-        done.unwrap_or_else(|broken| {
-            tracing::error!(%broken, "a check of policies broke off: this is a defect of the gateway");
-            Err(ProblemDetails::policies_away("the check broke off"))
+        Ok(AcceptedProposal {
+            revision: Some(revision),
+            changes,
         })
     }
 }
@@ -105,21 +122,27 @@ impl From<AcceptedProposal> for RevisionChangesView {
 
 /// The applications that edits take away.
 fn removed_applications(edits: &[ObjectEdit]) -> impl Iterator<Item = &str> {
-    let removals = edits
+    edits
         .iter()
-        .filter(|edit| edit.id.kind() == ObjectKind::Application && edit.body.is_none());
-    removals.map(|edit| edit.id.name())
+        .filter(|edit| edit.id.kind() == ObjectKind::Application && edit.body.is_none())
+        .map(|edit| edit.id.name())
 }
 
 /// Whether an application has objects besides its own.
 fn has_objects(state: &PolicyState, application: &str) -> bool {
-    ObjectKind::ALL
-        .into_iter()
-        .any(|kind| state.of(kind, application).next().is_some())
+    for kind in ObjectKind::ALL {
+        if state.of(kind, application).next().is_some() {
+            return true;
+        }
+    }
+    false
 }
 
 fn has_application(state: &PolicyState, name: &str) -> bool {
-    ObjectId::of_application(name).is_ok_and(|id| state.get(&id).is_some())
+    match ObjectId::of_application(name) {
+        Ok(id) => state.get(&id).is_some(),
+        Err(_) => false,
+    }
 }
 
 async fn preview(
@@ -127,14 +150,12 @@ async fn preview(
     mut draft: Draft,
     caller: &Caller,
 ) -> Result<AcceptedProposal, ProblemDetails> {
-    // Needed by a commit alone.
-    for (text, stand_in) in [
-        (&mut draft.author, "somebody"),
-        (&mut draft.reason, "a trial"),
-    ] {
-        if text.trim().is_empty() {
-            stand_in.clone_into(text);
-        }
+    // A commit alone needs an author and a reason.
+    if draft.author.trim().is_empty() {
+        "somebody".clone_into(&mut draft.author);
+    }
+    if draft.reason.trim().is_empty() {
+        "a trial".clone_into(&mut draft.reason);
     }
     if draft.edits.is_empty() {
         return Ok(AcceptedProposal {
@@ -175,23 +196,22 @@ fn check(
     state: &PolicyState,
     caller: &Caller,
 ) -> Result<(), ProblemDetails> {
-    // Its plans, clients and keys would be those of another application that comes to have its
-    // name.
+    // Plans, clients and keys that are left would be those of another application that comes to
+    // have the name.
     if let Some(left) = removed_applications(edits).find(|removed| has_objects(state, removed)) {
         let left = format!("application {left} would be gone, and some of its objects are left");
         return Err(ProblemDetails::unusable_policies(left).hint(
             "take them away first, or all at once: tollgate policy import --replace, with a document that lacks it",
         ));
     }
-    // Nobody lists them, and whoever makes the application later would have them in it.
-    let mut made = edits
-        .iter()
-        .filter(|edit| edit.body.is_some())
-        .map(|edit| edit.id.belongs_to());
-    if let Some(absent) = made.find(|name| !has_application(state, name)) {
-        let absent = format!("there is no application {}", absent.escape_debug());
-        return Err(ProblemDetails::unusable_policies(absent)
-            .hint("make it first, or along with what it has"));
+    // Nobody lists objects without an application, and a later one of the name would have them.
+    for edit in edits {
+        let name = edit.id.belongs_to();
+        if edit.body.is_some() && !has_application(state, name) {
+            let absent = format!("there is no application {}", name.escape_debug());
+            return Err(ProblemDetails::unusable_policies(absent)
+                .hint("make it first, or along with what it has"));
+        }
     }
     policies
         .check(state)
@@ -202,19 +222,18 @@ fn check(
 /// their application goes.
 pub fn reverting(newest: &PolicyState, target: &PolicyState) -> Vec<ObjectEdit> {
     let remaining = target.applications();
-    let is_meant = |change: &ObjectChange| {
+    let mut edits = Vec::new();
+    for change in newest.differences(target) {
         let goes = change.after.is_none() && !remaining.contains(change.id.belongs_to());
-        goes || change.id.kind() != ObjectKind::ApiKey
-    };
-    let changes = newest.differences(target).into_iter().filter(is_meant);
-    let edits = changes.map(|change| ObjectEdit {
-        expected: change
-            .before
-            .map_or(Expected::Absent, |object| Expected::Revision(object.since)),
-        body: change.after.map(|object| object.body.as_ref().clone()),
-        id: change.id,
-    });
-    edits.collect()
+        if goes || change.id.kind() != ObjectKind::ApiKey {
+            edits.push(edit_to(
+                &change.id,
+                change.before.as_deref(),
+                change.after.as_deref(),
+            ));
+        }
+    }
+    edits
 }
 
 /// The edits that take back what revision `number` changed, but for API keys that it took away or
@@ -231,7 +250,14 @@ pub async fn undoing(
         .database
         .diff(number.saturating_sub(1), number)
         .await?;
-    let edits: Vec<_> = undoable(changes).into_iter().map(undoing_one).collect();
+    let mut edits = Vec::new();
+    for change in undoable(changes) {
+        edits.push(edit_to(
+            &change.id,
+            change.after.as_deref(),
+            change.before.as_deref(),
+        ));
+    }
     if edits.is_empty() {
         let what = format!(
             "revision {number} took API keys away or renamed them, and changed nothing else: they stay as they are"
@@ -241,12 +267,14 @@ pub async fn undoing(
     Ok(edits)
 }
 
-fn undoing_one(change: ObjectChange) -> ObjectEdit {
+/// The edit that makes an object, as it stands `now`, what it is `then`.
+fn edit_to(id: &ObjectId, now: Option<&Object>, then: Option<&Object>) -> ObjectEdit {
     ObjectEdit {
-        expected: change
-            .after
-            .map_or(Expected::Absent, |object| Expected::Revision(object.since)),
-        body: change.before.map(|object| object.body.as_ref().clone()),
-        id: change.id,
+        id: id.clone(),
+        expected: match now {
+            Some(object) => Expected::Revision(object.since),
+            None => Expected::Absent,
+        },
+        body: then.map(|object| object.body.as_ref().clone()),
     }
 }

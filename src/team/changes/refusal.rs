@@ -21,17 +21,22 @@ pub fn mistake_view(mistake: &Mistake) -> MistakeView {
 
 impl From<&Conflict> for ConflictView {
     fn from(conflict: &Conflict) -> Self {
-        let last = conflict.last.as_ref();
-        Self {
+        let mut view = Self {
             kind: conflict.id.kind().word().to_owned(),
             application: conflict.id.belongs_to().to_owned(),
             name: conflict.id.name().to_owned(),
             found: conflict.found,
-            by: last.map(|last| last.by.to_string()),
-            revision: last.map(|last| last.revision),
-            at: last.map(|last| last.at.to_string()),
+            by: None,
+            revision: None,
+            at: None,
             message: conflict.to_string(),
+        };
+        if let Some(last) = &conflict.last {
+            view.by = Some(last.by.to_string());
+            view.revision = Some(last.revision);
+            view.at = Some(last.at.to_string());
         }
+        view
     }
 }
 

@@ -6,43 +6,44 @@ use std::sync::Arc;
 
 use tollgate_policies::model::{Object, ObjectChange, ObjectEdit, ObjectKind, key_hash};
 
-/// The changes of a revision without those whose undo would bring a key back, or take away one that
-/// only has another name since. Such a key stays as it is now.
+/// The changes of a revision without the changes whose undo would bring a key back, or take away a
+/// key that only has another name since. Such a key stays as it is now.
 pub fn undoable(changes: Vec<ObjectChange>) -> Vec<ObjectChange> {
-    let hash = |change: &ObjectChange, object: &Option<Arc<Object>>| {
-        let hash = object.as_ref().and_then(|object| object.key_hash())?;
-        Some((change.id.belongs_to().to_owned(), hash))
-    };
-    let (undoable, kept): (Vec<_>, Vec<_>) = changes.into_iter().partition(may_be_undone);
-    let renamed: HashSet<_> = kept
-        .iter()
-        .filter_map(|change| hash(change, &change.before))
-        .collect();
-    let is_renamed = |change: &ObjectChange| {
-        hash(change, &change.after).is_some_and(|hash| renamed.contains(&hash))
-    };
-    let is_key = |change: &ObjectChange| change.id.kind() == ObjectKind::ApiKey;
+    let mut undoable = Vec::new();
+    let mut renamed = HashSet::new();
+    for change in changes {
+        if may_be_undone(&change) {
+            undoable.push(change);
+        } else if let Some(hash) = hash_of(&change.before) {
+            renamed.insert((change.id.belongs_to().to_owned(), hash));
+        }
+    }
+    undoable.retain(|change| match hash_of(&change.after) {
+        Some(hash) => !renamed.contains(&(change.id.belongs_to().to_owned(), hash)),
+        None => true,
+    });
     undoable
-        .into_iter()
-        .filter(|change| !is_key(change) || !is_renamed(change))
-        .collect()
 }
 
 /// Whether taking `change` back brings no key back.
 fn may_be_undone(change: &ObjectChange) -> bool {
-    let key = |object: &Option<Arc<Object>>| object.as_ref().and_then(|object| object.key_hash());
     change.id.kind() != ObjectKind::ApiKey
         || change.before.is_none()
-        || key(&change.before) == key(&change.after)
+        || hash_of(&change.before) == hash_of(&change.after)
+}
+
+/// The hash of an API key. `None`: there is no object, or it is no API key.
+fn hash_of(object: &Option<Arc<Object>>) -> Option<String> {
+    object.as_ref()?.key_hash()
 }
 
 /// Spells the hashes of keys as all of them are compared, and shown.
 pub fn spell_hashes(edits: &mut [ObjectEdit]) {
-    let edited = edits
-        .iter_mut()
-        .filter(|edit| edit.id.kind() == ObjectKind::ApiKey);
-    for body in edited.filter_map(|edit| edit.body.as_mut()) {
-        if let Some(hash) = key_hash(body) {
+    for edit in edits {
+        if edit.id.kind() == ObjectKind::ApiKey
+            && let Some(body) = &mut edit.body
+            && let Some(hash) = key_hash(body)
+        {
             body["key_sha256"] = hash.into();
         }
     }
@@ -80,20 +81,22 @@ mod tests {
         }
     }
 
+    /// The names of the keys whose changes are undone.
+    fn undone(changes: &[ObjectChange]) -> String {
+        let undoable = undoable(changes.to_vec());
+        let names: Vec<_> = undoable.iter().map(|change| change.id.name()).collect();
+        names.join(" ")
+    }
+
     #[test]
     fn an_undo_leaves_a_renamed_key_as_it_is() {
-        let (one, two) = (&*"1".repeat(64), &*"2".repeat(64));
-        let undone = |changes: &[ObjectChange]| {
-            let left = undoable(changes.to_vec())
-                .into_iter()
-                .map(|change| change.id.name().to_owned());
-            left.collect::<Vec<_>>().join(" ")
-        };
+        let one = &*"1".repeat(64);
+        let two = &*"2".repeat(64);
         assert_eq!(
             undone(&[change("k1", Some(one), None), change("k2", None, Some(one))]),
             ""
         );
-        // It has moved, and another is in its place.
+        // A key has moved, and another is in its place.
         assert_eq!(
             undone(&[
                 change("k1", Some(one), Some(two)),

@@ -35,11 +35,16 @@ mod tests {
 
     #[test]
     fn a_candidate_goes_or_becomes_the_limit() {
-        let (old, new) = (json!({"rate": "10/s"}), json!({"rate": "5/s"}));
+        let old = json!({"rate": "10/s"});
+        let new = json!({"rate": "5/s"});
         let body = json!({"limit": old, "resources": ["all"], "candidate": {"limit": new, "on": "shadow"}});
-        let after = |limit: &Json| Some(json!({"limit": limit, "resources": ["all"]}));
-        assert_eq!(CandidateEnd::Aborted.of(&body), after(&old));
-        assert_eq!(CandidateEnd::Promoted.of(&body), after(&new));
+        for (end, limit) in [
+            (CandidateEnd::Aborted, &old),
+            (CandidateEnd::Promoted, &new),
+        ] {
+            let after = json!({"limit": limit, "resources": ["all"]});
+            assert_eq!(end.of(&body), Some(after));
+        }
         assert_eq!(
             CandidateEnd::Aborted.of(&json!({"limit": old, "resources": ["all"]})),
             None

@@ -3,6 +3,7 @@
 //! Guarantees that the file is whole: it is written beside itself and renamed. Only its owner can
 //! read it.
 
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, BufWriter, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -94,21 +95,25 @@ impl PolicyCopy {
     /// # Errors
     /// When there is none, or it cannot be used.
     pub fn read(&self) -> Result<CopyContent, CopyProblem> {
-        let path = || self.path.display().to_string();
-        let content =
-            regular_file::read(&self.path, MOST_BYTES).map_err(|error| match error.kind() {
-                io::ErrorKind::NotFound => CopyProblem::Missing(path()),
-                _ => CopyProblem::Unreadable(path(), error),
-            })?;
-        let damaged = |error| CopyProblem::Damaged(path(), error);
-        let CopyHead { format, database } = serde_json::from_slice(&content).map_err(damaged)?;
+        let path = self.path.display().to_string();
+        let content = match regular_file::read(&self.path, MOST_BYTES) {
+            Ok(content) => content,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(CopyProblem::Missing(path));
+            }
+            Err(error) => return Err(CopyProblem::Unreadable(path, error)),
+        };
+        let CopyHead { format, database } = match serde_json::from_slice(&content) {
+            Ok(head) => head,
+            Err(error) => return Err(CopyProblem::Damaged(path, error)),
+        };
         if format != FORMAT {
-            return Err(CopyProblem::Format(path(), format));
+            return Err(CopyProblem::Format(path, format));
         }
         if *database != *self.place {
-            return Err(CopyProblem::Stranger(path(), database));
+            return Err(CopyProblem::Stranger(path, database));
         }
-        serde_json::from_slice(&content).map_err(damaged)
+        serde_json::from_slice(&content).map_err(|error| CopyProblem::Damaged(path, error))
     }
 
     /// Writes what the next start without database begins with.
@@ -173,22 +178,7 @@ impl PolicyCopy {
             return;
         };
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-            let writer = entry
-                .file_name()
-                .to_str()
-                .zip(name.to_str())
-                .and_then(|(entry, name)| {
-                    let writer = entry.strip_prefix(name)?.strip_prefix('.')?;
-                    writer
-                        .parse::<u32>()
-                        .ok()
-                        .filter(|number| number.to_string() == writer)
-                });
-            // The process that is taken over from may be writing.
-            let is_left = |writer| {
-                writer == std::process::id() || !Path::new(&format!("/proc/{writer}")).exists()
-            };
-            if writer.is_some_and(is_left)
+            if is_remains(&entry.file_name(), name)
                 && let Err(error) = fs::remove_file(entry.path())
             {
                 tracing::warn!(file = %entry.path().display(), %error, "cannot remove what is left of a copy of the policies");
@@ -216,10 +206,8 @@ impl PolicyCopy {
                 () = sleep(RETRY), if !is_written => {}
                 else => return,
             }
-            let (state, stopped) = (
-                running.borrow_and_update().clone(),
-                known.borrow_and_update().stopped.clone(),
-            );
+            let state = running.borrow_and_update().clone();
+            let stopped = known.borrow_and_update().stopped.clone();
             let state = without_revoked_keys(&state, &newest.borrow_and_update());
             // Before the first answer of a database there is nothing to keep.
             if state.revision() == 0 && state.is_empty() {
@@ -238,6 +226,29 @@ impl PolicyCopy {
             }
             is_written = written.is_ok();
         }
+    }
+}
+
+/// Whether a file beside the copy was left by a process that has ended. The process that is taken
+/// over from may be writing.
+fn is_remains(file: &OsStr, copy: &OsStr) -> bool {
+    let Some(writer) = writer_of(file, copy) else {
+        return false;
+    };
+    writer == std::process::id() || !Path::new(&format!("/proc/{writer}")).exists()
+}
+
+/// The number of the process that writes a file called like the copy, a dot and the number.
+fn writer_of(file: &OsStr, copy: &OsStr) -> Option<u32> {
+    let writer = file
+        .to_str()?
+        .strip_prefix(copy.to_str()?)?
+        .strip_prefix('.')?;
+    let number: u32 = writer.parse().ok()?;
+    if number.to_string() == writer {
+        Some(number)
+    } else {
+        None
     }
 }
 

@@ -1,5 +1,5 @@
 //! Keeps up with the database: asks for its newest revision twice a second, and at once when
-//! another node tells of one.
+//! another node knows of one.
 //!
 //! Guarantees that a database which is away changes nothing but the age of what is known.
 
@@ -14,7 +14,8 @@ use tollgate_policies::database::{ChangesAfter, DatabaseError};
 use super::handle::Policies;
 use super::start;
 
-/// Between two questions. Each is put off or brought forward, lest all nodes ask at once.
+/// The pause between two questions. Each pause is longer or shorter by chance, so that nodes do not
+/// ask at once.
 const POLL: Duration = Duration::from_millis(500);
 
 /// The part of a pause that is by chance.
@@ -29,7 +30,8 @@ pub async fn follow(policies: Option<&Policies>) {
 }
 
 async fn keep_copy(policies: &Policies) {
-    let (running, newest) = (policies.running.subscribe(), policies.newest.subscribe());
+    let running = policies.running.subscribe();
+    let newest = policies.newest.subscribe();
     policies
         .copy
         .follow(running, newest, policies.candidates.subscribe())
@@ -82,7 +84,7 @@ impl<'a> PolicyFollower<'a> {
     async fn look(&self) -> Result<Found, DatabaseError> {
         let database = &self.policies.database;
         let known = self.policies.newest.borrow().clone();
-        // It was away when this process began.
+        // The database was away when this process began.
         if !self.policies.is_current.load(Ordering::Relaxed) {
             start::migrate(database).await?;
             self.policies.is_current.store(true, Ordering::Relaxed);

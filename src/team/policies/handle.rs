@@ -42,7 +42,7 @@ pub struct Policies {
 }
 
 impl Policies {
-    /// Of a gateway that begins with `first`, which came to `config`.
+    /// The policies of a gateway that begins with `first`, which came to `config`.
     pub fn new(first: FirstPolicies, ground: Ground, config: &Config) -> Self {
         let FirstPolicies {
             database,
@@ -146,12 +146,9 @@ impl Policies {
         let newest = self.newest.borrow().clone();
         self.candidates.send_if_modified(|known| {
             let before = known.stopped.len();
-            known.stopped = known
-                .stopped
-                .iter()
-                .filter(|stopped| stopped.version.stands_in(&newest))
-                .cloned()
-                .collect();
+            let mut stopped = known.stopped.to_vec();
+            stopped.retain(|stopped| stopped.version.stands_in(&newest));
+            known.stopped = stopped.into();
             known.stopped.len() != before
         });
     }
@@ -164,16 +161,17 @@ impl Policies {
 
     /// The policies that a file is tried with: the newest, and those at work should these not fit.
     pub fn choices(&self) -> Vec<NodePolicies> {
-        let (newest, running) = (self.newest.borrow().clone(), self.running.borrow().clone());
+        let newest = self.newest.borrow().clone();
+        let running = self.running.borrow().clone();
         let known = self.candidates.borrow().clone();
-        let of = |state| NodePolicies::new(self.node.clone(), state, &newest, &known);
-        let is_one = newest.position() == running.position();
-        let newest = of(newest.clone());
-        if is_one {
-            vec![newest]
-        } else {
-            vec![newest, of(running)]
+        let mut states = vec![newest.clone()];
+        if newest.position() != running.position() {
+            states.push(running);
         }
+        states
+            .into_iter()
+            .map(|state| NodePolicies::new(self.node.clone(), state, &newest, &known))
+            .collect()
     }
 
     /// The service that admin pages need for these policies.

@@ -1,4 +1,4 @@
-//! The policies of a revision as this node lays them over its file: without the candidates that it
+//! The policies of a revision as this node applies them to its file: without the candidates that it
 //! must not act on, and without the API keys that it must not take.
 //!
 //! Guarantees that a candidate which was aborted does not come back. A node acts on none before it
@@ -15,7 +15,7 @@ use tollgate_policies::time::UnixTime;
 use crate::config::{Ground, Loaded, Mistakes};
 use crate::team::policies::candidate::CANDIDATE;
 
-/// The policies of a revision as this node lays them over its file.
+/// The policies of a revision as this node applies them to its file.
 #[derive(Clone)]
 pub struct NodePolicies {
     node: Arc<str>,
@@ -27,7 +27,7 @@ pub struct NodePolicies {
 /// A node's knowledge of candidates.
 #[derive(Clone)]
 pub struct CandidateKnowledge {
-    /// Those that it has stopped, and that are not known to be taken away.
+    /// Candidates that the node has stopped, and that are not known to be taken away.
     pub stopped: Arc<[StoppedCandidate]>,
     /// Whether the database has answered since the process began: a candidate of the copy may have
     /// been taken away.
@@ -47,7 +47,7 @@ pub struct StoppedCandidate {
 pub struct StrategyVersion {
     pub id: ObjectId,
     since: u64,
-    /// Of another database, a revision of the same number is another one.
+    /// The time of the revision: a revision of the same number in another database is another one.
     at: UnixTime,
 }
 
@@ -68,6 +68,18 @@ impl StrategyVersion {
     }
 }
 
+impl CandidateKnowledge {
+    /// Whether the node acts on the candidate of `strategy`.
+    fn acts(&self, strategy: &Object, newest: &PolicyState) -> bool {
+        let version = StrategyVersion::of(strategy);
+        let is_stopped = self
+            .stopped
+            .iter()
+            .any(|stopped| stopped.version == version);
+        self.has_heard && !is_stopped && version.stands_in(newest)
+    }
+}
+
 impl NodePolicies {
     /// The policies of `state` on the node called `node`, where the database was last seen to have
     /// `newest`.
@@ -77,21 +89,12 @@ impl NodePolicies {
         newest: &PolicyState,
         known: &CandidateKnowledge,
     ) -> Self {
-        let tried = state
-            .of_kind(ObjectKind::Strategy)
-            .filter(|object| object.body.get(CANDIDATE).is_some());
-        let is_withheld = |object: &Object| {
-            let version = StrategyVersion::of(object);
-            let is_stopped = known
-                .stopped
-                .iter()
-                .any(|stopped| stopped.version == version);
-            !known.has_heard || is_stopped || !version.stands_in(newest)
-        };
-        let tried = tried
-            .filter(|object| is_withheld(object))
-            .map(|object| object.id.clone());
-        let withheld = tried.chain(revoked_keys(&state, newest)).collect();
+        let mut withheld: BTreeSet<_> = revoked_keys(&state, newest).into_iter().collect();
+        for strategy in state.of_kind(ObjectKind::Strategy) {
+            if strategy.body.get(CANDIDATE).is_some() && !known.acts(strategy, newest) {
+                withheld.insert(strategy.id.clone());
+            }
+        }
         Self {
             node,
             state,
@@ -103,7 +106,7 @@ impl NodePolicies {
     ///
     /// # Errors
     /// Every mistake in the files and in the policies.
-    pub fn lay(&self, ground: &Ground) -> Result<Loaded, Mistakes> {
+    pub fn apply(&self, ground: &Ground) -> Result<Loaded, Mistakes> {
         ground.on(&self.node, &self.without_withheld())
     }
 
@@ -120,57 +123,61 @@ impl NodePolicies {
         if self.withheld.is_empty() {
             return self.state.clone();
         }
-        let is_withheld_key = |object: &Object| {
-            object.id.kind() == ObjectKind::ApiKey && self.withheld.contains(&object.id)
-        };
-        let objects = self
-            .state
-            .iter()
-            .filter(|object| !is_withheld_key(object))
-            .map(|object| {
-                if !self.withheld.contains(&object.id) {
-                    return object.clone();
-                }
-                let mut body = (*object.body).clone();
-                body.as_object_mut().and_then(|body| body.remove(CANDIDATE));
-                Arc::new(Object {
-                    body: Arc::new(body),
-                    ..(**object).clone()
-                })
-            });
+        let mut objects = Vec::with_capacity(self.state.len());
+        for object in self.state.iter() {
+            if !self.withheld.contains(&object.id) {
+                objects.push(object.clone());
+            } else if object.id.kind() != ObjectKind::ApiKey {
+                objects.push(Arc::new(without_candidate(object)));
+            }
+        }
         PolicyState::new(self.state.position(), objects)
+    }
+}
+
+fn without_candidate(strategy: &Object) -> Object {
+    let mut body = (*strategy.body).clone();
+    if let Some(members) = body.as_object_mut() {
+        members.remove(CANDIDATE);
+    }
+    Object {
+        body: Arc::new(body),
+        ..strategy.clone()
     }
 }
 
 /// `state` without the API keys that `newest` does not have.
 pub fn without_revoked_keys(state: &PolicyState, newest: &PolicyState) -> PolicyState {
-    let revoked: HashSet<ObjectId> = revoked_keys(state, newest).collect();
+    let revoked = revoked_keys(state, newest);
     if revoked.is_empty() {
         return state.clone();
     }
-    PolicyState::new(
-        state.position(),
-        state
-            .iter()
-            .filter(|object| !revoked.contains(&object.id))
-            .cloned(),
-    )
+    let mut kept = Vec::with_capacity(state.len());
+    for object in state.iter() {
+        if !revoked.contains(&object.id) {
+            kept.push(object.clone());
+        }
+    }
+    PolicyState::new(state.position(), kept)
 }
 
 /// The API keys of `state` that `newest` does not have, under whatever name.
-fn revoked_keys<'a>(
-    state: &'a PolicyState,
-    newest: &PolicyState,
-) -> impl Iterator<Item = ObjectId> + use<'a> {
-    let is_one = state.position() == newest.position();
-    let standing: HashSet<(String, String)> = newest
-        .of_kind(ObjectKind::ApiKey)
-        .filter(|_| !is_one)
-        .filter_map(|object| key_of(object))
-        .collect();
-    let keys = state.of_kind(ObjectKind::ApiKey).filter(move |_| !is_one);
-    let gone = keys.filter(move |object| key_of(object).is_none_or(|key| !standing.contains(&key)));
-    gone.map(|object| object.id.clone())
+fn revoked_keys(state: &PolicyState, newest: &PolicyState) -> HashSet<ObjectId> {
+    let mut revoked = HashSet::new();
+    if state.position() == newest.position() {
+        return revoked;
+    }
+    let mut standing = HashSet::new();
+    for key in newest.of_kind(ObjectKind::ApiKey) {
+        standing.extend(key_of(key));
+    }
+    for key in state.of_kind(ObjectKind::ApiKey) {
+        let stands = key_of(key).is_some_and(|key| standing.contains(&key));
+        if !stands {
+            revoked.insert(key.id.clone());
+        }
+    }
+    revoked
 }
 
 /// The application of an API key, and the key's hash.
@@ -180,30 +187,61 @@ fn key_of(object: &Object) -> Option<(String, String)> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value as Json, json};
     use tollgate_policies::model::Position;
 
     use super::*;
 
-    fn state(since: u64) -> PolicyState {
-        let strategy = |name: &str, body| {
-            Arc::new(Object {
-                id: ObjectId::new(ObjectKind::Strategy, "shop", name).unwrap(),
-                body: Arc::new(body),
-                created: 1,
-                created_by: "ada".into(),
-                created_at: UnixTime::from_millis(0),
-                changed_by: "ada".into(),
-                changed_at: UnixTime::from_millis(0),
-                since,
-            })
-        };
-        let tried = strategy("tried", json!({"limit": {}, "candidate": {"on": "shadow"}}));
+    fn object(kind: ObjectKind, name: &str, body: Json, since: u64) -> Arc<Object> {
+        Arc::new(Object {
+            id: ObjectId::new(kind, "shop", name).unwrap(),
+            body: Arc::new(body),
+            created: 1,
+            created_by: "ada".into(),
+            created_at: UnixTime::from_millis(0),
+            changed_by: "ada".into(),
+            changed_at: UnixTime::from_millis(0),
+            since,
+        })
+    }
+
+    fn revision(revision: u64, objects: Vec<Arc<Object>>) -> PolicyState {
         let position = Position {
-            revision: since,
+            revision,
             ..Position::default()
         };
-        PolicyState::new(position, [tried, strategy("plain", json!({"limit": {}}))])
+        PolicyState::new(position, objects)
+    }
+
+    /// A strategy with a candidate, and one without.
+    fn state(since: u64) -> PolicyState {
+        let tried = json!({"limit": {}, "candidate": {"on": "shadow"}});
+        let strategies = vec![
+            object(ObjectKind::Strategy, "tried", tried, since),
+            object(ObjectKind::Strategy, "plain", json!({"limit": {}}), since),
+        ];
+        revision(since, strategies)
+    }
+
+    /// Keys, each with a pair of digits of its hash.
+    fn keys(number: u64, keys: &[(&str, &str)]) -> PolicyState {
+        let mut objects = Vec::new();
+        for (name, hash) in keys {
+            let body = json!({"key_sha256": hash.repeat(32)});
+            objects.push(object(ObjectKind::ApiKey, name, body, 1));
+        }
+        revision(number, objects)
+    }
+
+    fn names(state: &PolicyState) -> Vec<&str> {
+        state.iter().map(|object| object.id.name()).collect()
+    }
+
+    fn known(stopped: &[StoppedCandidate], has_heard: bool) -> CandidateKnowledge {
+        CandidateKnowledge {
+            stopped: stopped.into(),
+            has_heard,
+        }
     }
 
     fn candidates(state: &PolicyState, newest: &PolicyState, known: &CandidateKnowledge) -> usize {
@@ -218,22 +256,7 @@ mod tests {
 
     #[test]
     fn a_key_is_taken_as_long_as_the_newest_revision_has_it() {
-        let state = |revision, keys: &[(&str, &str)]| {
-            let keys = keys.iter().map(|(name, hash)| {
-                let mut object = (**state(1).iter().next().unwrap()).clone();
-                object.id = ObjectId::new(ObjectKind::ApiKey, "shop", name).unwrap();
-                object.body = Arc::new(json!({"key_sha256": hash.repeat(32)}));
-                Arc::new(object)
-            });
-            PolicyState::new(
-                Position {
-                    revision,
-                    ..Position::default()
-                },
-                keys.collect::<Vec<_>>(),
-            )
-        };
-        let running = state(
+        let running = keys(
             1,
             &[
                 ("kept", "0a"),
@@ -242,39 +265,29 @@ mod tests {
                 ("changed", "0d"),
             ],
         );
-        let newest = state(2, &[("kept", "0A"), ("other", "0b"), ("changed", "0e")]);
-        let known = CandidateKnowledge {
-            stopped: [].into(),
-            has_heard: false,
-        };
-        let names = |state: &PolicyState| {
-            state
-                .iter()
-                .map(|key| key.id.name().to_owned())
-                .collect::<Vec<_>>()
-        };
-        let laid = |newest| {
-            NodePolicies::new("edge-1".into(), running.clone(), newest, &known).without_withheld()
-        };
-        assert_eq!(names(&laid(&newest)), ["kept", "renamed"]);
+        let newest = keys(2, &[("kept", "0A"), ("other", "0b"), ("changed", "0e")]);
+        for (newest, taken) in [
+            (&newest, &["kept", "renamed"][..]),
+            (&running, &["changed", "kept", "renamed", "revoked"]),
+        ] {
+            let policies =
+                NodePolicies::new("edge-1".into(), running.clone(), newest, &known(&[], false));
+            assert_eq!(names(&policies.without_withheld()), taken);
+        }
         assert_eq!(
             names(&without_revoked_keys(&running, &newest)),
             ["kept", "renamed"]
         );
-        assert_eq!(laid(&running), running);
     }
 
     #[test]
     fn a_candidate_acts_unless_it_was_stopped_or_may_be_gone() {
-        let (first, second) = (state(1), state(2));
+        let first = state(1);
+        let second = state(2);
         let tried = first
             .iter()
             .find(|object| object.body.get(CANDIDATE).is_some())
             .unwrap();
-        let known = |stopped: &[StoppedCandidate], has_heard| CandidateKnowledge {
-            stopped: stopped.into(),
-            has_heard,
-        };
         let stopped = StoppedCandidate {
             version: StrategyVersion::of(tried),
             reason: String::new(),

@@ -25,127 +25,160 @@ pub struct FirstPolicies {
     pub node: Arc<str>,
 }
 
-/// Whether `config` has policies: their database, and this node's copy.
+/// Where a gateway gets its policies from.
+pub struct PolicyOrigin {
+    database: PolicyDatabase,
+    copy: PolicyCopy,
+    /// Whether a start without any policies fails.
+    is_required: bool,
+    /// The name of this node.
+    node: Arc<str>,
+}
+
+/// Where the policies of `config` come from. `None`: it has none.
 ///
 /// # Errors
-/// When the database's URL names none, which that of a checked configuration does.
-pub fn source(config: &Config) -> anyhow::Result<Option<(PolicyDatabase, PolicyCopy)>> {
+/// When the database's URL names none, which the URL of a checked configuration does.
+pub fn source(config: &Config) -> anyhow::Result<Option<PolicyOrigin>> {
     let Some(source) = &config.policies else {
         return Ok(None);
     };
     let database = PolicyDatabase::open(&source.database.0)?;
     let copy = PolicyCopy::new(source.copy.clone(), database.place());
-    Ok(Some((database, copy)))
+    Ok(Some(PolicyOrigin {
+        database,
+        copy,
+        is_required: source.required,
+        node: config.node_name.clone(),
+    }))
 }
 
 /// Finds the policies that a gateway begins with, and the configuration that comes of `ground` with
 /// them.
 ///
 /// # Errors
-/// When neither database nor copy has any that fit the file, and they are `required`.
+/// When neither database nor copy has any that fit the file, and they are required.
 pub async fn begin(
-    (database, copy): (PolicyDatabase, PolicyCopy),
-    (required, node): (bool, &Arc<str>),
+    origin: PolicyOrigin,
     ground: &Ground,
 ) -> anyhow::Result<(FirstPolicies, Loaded)> {
+    let PolicyOrigin {
+        database,
+        copy,
+        is_required,
+        node,
+    } = origin;
     let in_database = newest(&database).await;
-    database
-        .file()
-        .into_iter()
-        .chain([copy.path()])
-        .for_each(warn_of_readers);
+    if let Some(file) = database.file() {
+        warn_of_readers(file);
+    }
+    warn_of_readers(copy.path());
     copy.remove_remains();
-    let read = copy.read();
-    let in_database = in_database
-        .map_err(|error| error.to_string())
-        .and_then(|state| match (state.revision(), &read) {
-            (0, Ok(CopyContent { state: kept, .. })) if kept.revision() > 0 => {
-                Err(emptied(kept.revision()))
-            }
-            (0, Err(CopyProblem::Stranger(_, other))) => Err(another(other)),
-            (
-                0,
-                Err(
-                    CopyProblem::Unreadable(..)
-                    | CopyProblem::Damaged(..)
-                    | CopyProblem::Format(..),
-                ),
-            ) => Err(unread()),
-            _ => Ok(state),
-        });
-    let (kept, stopped) = match read {
+    let kept = copy.read();
+    let in_database = match in_database {
+        Ok(state) => usable(state, &kept),
+        Err(error) => Err(error.to_string()),
+    };
+    let (kept, stopped) = match kept {
         Ok(CopyContent { state, stopped }) => (Ok(state), stopped),
         Err(error) => (Err(error.to_string()), Vec::new()),
     };
-    let candidates = CandidateKnowledge {
-        stopped: stopped.into(),
-        has_heard: in_database.is_ok(),
-    };
-    let lay = |state: &PolicyState, newest: &PolicyState| {
-        NodePolicies::new(node.clone(), state.clone(), newest, &candidates).lay(ground)
+    let mut first = FirstPolicies {
+        database,
+        copy,
+        newest: PolicyState::empty(),
+        running: PolicyState::empty(),
+        candidates: CandidateKnowledge {
+            stopped: stopped.into(),
+            has_heard: in_database.is_ok(),
+        },
+        node,
     };
     let mut reasons = Vec::new();
-    let newest = in_database.map_err(|reason| reasons.push(reason)).ok();
-    if let Some(state) = &newest {
-        match lay(state, state) {
+    let newest = match in_database {
+        Ok(state) => match first.apply(&state, &state, ground) {
             Ok(loaded) => {
                 tracing::info!(
-                    database = database.place(),
+                    database = first.database.place(),
                     revision = state.revision(),
                     "policies read"
                 );
-                let (newest, running) = (state.clone(), state.clone());
-                return Ok((
-                    FirstPolicies {
-                        database,
-                        copy,
-                        newest,
-                        running,
-                        candidates,
-                        node: node.clone(),
-                    },
-                    loaded,
-                ));
+                first.newest = state.clone();
+                first.running = state;
+                return Ok((first, loaded));
             }
-            Err(mistakes) => reasons.push(refused(state, "in the database", &mistakes)),
-        }
-    }
-    let kept = kept.and_then(
-        |state| match lay(&state, newest.as_ref().unwrap_or(&state)) {
-            Ok(loaded) => Ok((state, loaded)),
-            Err(mistakes) => Err(refused(&state, "in the copy", &mistakes)),
+            Err(mistakes) => {
+                reasons.push(refused(&state, "in the database", &mistakes));
+                Some(state)
+            }
         },
-    );
-    let (running, loaded) = match kept {
-        Ok((running, loaded)) => {
-            tracing::warn!(
-                reason = reasons.join("; "),
-                copy = %copy.path().display(),
-                revision = running.revision(),
-                "beginning with the copy of the policies"
-            );
-            (running, loaded)
-        }
         Err(reason) => {
             reasons.push(reason);
-            (
-                PolicyState::empty(),
-                without_policies(&reasons, required, ground)?,
-            )
+            None
         }
     };
-    let newest = newest.unwrap_or_else(|| running.clone());
-    Ok((
-        FirstPolicies {
-            database,
-            copy,
-            newest,
-            running,
-            candidates,
-            node: node.clone(),
+    let loaded = match kept {
+        Ok(state) => match first.apply(&state, newest.as_ref().unwrap_or(&state), ground) {
+            Ok(loaded) => {
+                tracing::warn!(
+                    reason = reasons.join("; "),
+                    copy = %first.copy.path().display(),
+                    revision = state.revision(),
+                    "beginning with the copy of the policies"
+                );
+                first.running = state;
+                Some(loaded)
+            }
+            Err(mistakes) => {
+                reasons.push(refused(&state, "in the copy", &mistakes));
+                None
+            }
         },
-        loaded,
-    ))
+        Err(reason) => {
+            reasons.push(reason);
+            None
+        }
+    };
+    let loaded = match loaded {
+        Some(loaded) => loaded,
+        None => without_policies(&reasons, is_required, ground)?,
+    };
+    first.newest = newest.unwrap_or_else(|| first.running.clone());
+    Ok((first, loaded))
+}
+
+impl FirstPolicies {
+    /// The configuration that `ground` comes to with the policies of `state`, where the database
+    /// was last seen to have `newest`.
+    fn apply(
+        &self,
+        state: &PolicyState,
+        newest: &PolicyState,
+        ground: &Ground,
+    ) -> Result<Loaded, Mistakes> {
+        let policies =
+            NodePolicies::new(self.node.clone(), state.clone(), newest, &self.candidates);
+        policies.apply(ground)
+    }
+}
+
+/// The policies of the database, unless it has none though this node knows some, or may have known
+/// some.
+fn usable(
+    state: PolicyState,
+    kept: &Result<CopyContent, CopyProblem>,
+) -> Result<PolicyState, String> {
+    if state.revision() > 0 {
+        return Ok(state);
+    }
+    match kept {
+        Ok(CopyContent { state: kept, .. }) if kept.revision() > 0 => Err(emptied(kept.revision())),
+        Ok(_) | Err(CopyProblem::Missing(_)) => Ok(state),
+        Err(CopyProblem::Stranger(_, other)) => Err(another(other)),
+        Err(CopyProblem::Unreadable(..) | CopyProblem::Damaged(..) | CopyProblem::Format(..)) => {
+            Err(unread())
+        }
+    }
 }
 
 /// A database that lost all policies is another one, or its disk is not there: nothing that holds
@@ -165,7 +198,7 @@ fn another(other: &str) -> String {
     )
 }
 
-/// Of what was in either of the two, nothing is known but that there may have been something.
+/// The database and the copy may have had policies: nothing is known of either.
 fn unread() -> String {
     "the database has no policies, and the copy of those that this node ran cannot be read: the database may have been emptied, or \
      is another one. Restore it, import the policies with `tollgate policy import`, or take the copy away to begin without any"

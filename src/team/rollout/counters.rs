@@ -3,15 +3,13 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use metrics::Key;
-
 use crate::config::Candidate;
 use crate::gateway::Gateway;
 use crate::observe::latency::BUCKETS;
 use crate::observe::recorder::MetricsHandle;
 use crate::observe::series::label;
 
-/// Verdicts of requests that a limit counts, and whether it denies them or would.
+/// Verdicts of requests that a limit counts, each with whether it is a denial, or would be one.
 const COUNTED: [(&str, bool); 5] = [
     ("allowed", false),
     ("denied", true),
@@ -25,11 +23,11 @@ const COUNTED: [(&str, bool); 5] = [
 pub struct CandidateTotals {
     /// Requests that it decided on.
     pub decisions: u64,
-    /// Those that it denied, or would have.
+    /// Requests that it denied, or would have.
     pub denied: u64,
     /// Requests of the routes that it counts, of each while it counts it.
     pub requests: u64,
-    /// Those that were answered with 5xx.
+    /// Requests that were answered with 5xx.
     pub errors: u64,
     pub latency: [u64; BUCKETS],
 }
@@ -52,55 +50,53 @@ pub struct RouteReading {
 }
 
 impl CandidateReading {
-    /// Reads the metrics of each candidate. Those of other limits and routes are passed over.
+    /// Reads the metrics of each candidate, and leaves out those of other limits and routes.
     pub fn read(metrics: &MetricsHandle, gateway: &Gateway, candidates: &[Candidate]) -> Vec<Self> {
         let mut readings = vec![Self::default(); candidates.len()];
-        let by_limit: HashMap<&str, usize> = candidates
-            .iter()
-            .enumerate()
-            .map(|(at, candidate)| (&*candidate.limit, at))
-            .collect();
+        let mut by_limit: HashMap<&str, usize> = HashMap::new();
+        for (at, candidate) in candidates.iter().enumerate() {
+            by_limit.insert(&candidate.limit, at);
+        }
         let mut by_route: HashMap<&str, BTreeSet<usize>> = HashMap::new();
-        for route in gateway.routes.iter().map(|route| &route.target.route) {
-            for at in route
-                .limits
-                .iter()
-                .filter_map(|used| by_limit.get(&*used.limit.name))
-            {
-                by_route.entry(&route.name).or_default().insert(*at);
-                // A route without a request has no metrics yet, and is counted from its first.
-                readings[*at]
-                    .routes
-                    .insert(route.name.clone(), RouteReading::default());
+        for entry in &gateway.routes {
+            let route = &entry.target.route;
+            for used in &route.limits {
+                if let Some(at) = by_limit.get(&*used.limit.name) {
+                    by_route.entry(&route.name).or_default().insert(*at);
+                    // A route without a request has no metrics yet, and is counted from its first.
+                    readings[*at]
+                        .routes
+                        .insert(route.name.clone(), RouteReading::default());
+                }
             }
         }
         metrics.visit_counters("tollgate_ratelimit_decisions_total", |key, count| {
-            let verdict = COUNTED
-                .iter()
-                .find(|(verdict, _)| *verdict == label(key, "verdict"));
-            if let (Some((_, is_denial)), Some(at)) = (verdict, by_limit.get(label(key, "limit"))) {
+            let mut verdicts = COUNTED.iter();
+            if let Some(at) = by_limit.get(label(key, "limit"))
+                && let Some((_, is_denial)) =
+                    verdicts.find(|(verdict, _)| *verdict == label(key, "verdict"))
+            {
                 readings[*at].decisions += count;
                 readings[*at].denied += if *is_denial { count } else { 0 };
             }
         });
-        let of_route = |key: &Key| by_route.get(label(key, "route")).into_iter().flatten();
         metrics.visit_counters("tollgate_requests_total", |key, count| {
+            let route = label(key, "route");
             let is_error = label(key, "status").starts_with('5');
-            for at in of_route(key) {
-                if let Some(route) = readings[*at].routes.get_mut(label(key, "route")) {
+            for at in by_route.get(route).into_iter().flatten() {
+                if let Some(route) = readings[*at].routes.get_mut(route) {
                     route.requests += count;
                     route.errors += if is_error { count } else { 0 };
                 }
             }
         });
         metrics.visit_histograms("tollgate_request_duration_seconds", |key, latency| {
-            for at in of_route(key) {
-                if let Some(route) = readings[*at].routes.get_mut(label(key, "route")) {
-                    route
-                        .latency
-                        .iter_mut()
-                        .zip(latency.counts())
-                        .for_each(|(bucket, count)| *bucket += count);
+            let route = label(key, "route");
+            for at in by_route.get(route).into_iter().flatten() {
+                if let Some(route) = readings[*at].routes.get_mut(route) {
+                    for (bucket, count) in route.latency.iter_mut().zip(latency.counts()) {
+                        *bucket += count;
+                    }
                 }
             }
         });
@@ -136,10 +132,9 @@ impl CandidateTotals {
         self.requests += now.requests.saturating_sub(before.requests);
         self.errors += now.errors.saturating_sub(before.errors);
         let latency = risen(&now.latency, &before.latency);
-        self.latency
-            .iter_mut()
-            .zip(latency)
-            .for_each(|(bucket, count)| *bucket += count);
+        for (bucket, count) in self.latency.iter_mut().zip(latency) {
+            *bucket += count;
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 use tollgate_policies::database::CommitError;
-use tollgate_policies::model::{Draft, Expected, Object, ObjectEdit, PolicyState, Revision};
+use tollgate_policies::model::{Draft, Expected, Object, ObjectEdit, Revision};
 use tollgate_policies::people::ROLLOUT_AUTHOR;
 
 use crate::config::Mistakes;
@@ -39,17 +39,14 @@ pub async fn commit(
     };
     // The check reads the whole configuration: the control plane goes on meanwhile.
     let runtime = Handle::current();
-    let work = move || {
-        let check = |state: &PolicyState| {
-            if end == CandidateEnd::Promoted {
-                service.check(state)
-            } else {
-                Ok(())
-            }
-        };
-        runtime.block_on(service.database.commit(&draft, check))
-    };
-    spawn_blocking(work)
-        .await
-        .map_or(Ok(None), |committed| committed.map(Some))
+    let committing = spawn_blocking(move || {
+        runtime.block_on(service.database.commit(&draft, |state| match end {
+            CandidateEnd::Promoted => service.check(state),
+            CandidateEnd::Aborted => Ok(()),
+        }))
+    });
+    match committing.await {
+        Ok(committed) => committed.map(Some),
+        Err(_) => Ok(None),
+    }
 }

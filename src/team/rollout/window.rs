@@ -47,7 +47,7 @@ struct Samples {
 pub enum CandidateVerdict {
     /// Nothing yet, or nothing against it.
     GoesOn,
-    /// It has been within its bounds for as long as it had to be.
+    /// The candidate has been within its bounds for as long as it had to be.
     Promote(Passed),
     Abort(BrokenBound),
 }
@@ -77,14 +77,13 @@ enum BoundKind {
 impl CandidateWindow {
     pub fn new(terms: CandidateTerms, now: Instant, reading: CandidateReading) -> Self {
         let totals = CandidateTotals::default();
-        let (decisions, requests) = (Samples::new(now, totals), Samples::new(now, totals));
         Self {
             terms,
             began: now,
             totals,
             last: reading,
-            decisions,
-            requests,
+            decisions: Samples::new(now, totals),
+            requests: Samples::new(now, totals),
         }
     }
 
@@ -96,7 +95,7 @@ impl CandidateWindow {
         let totals = self.totals;
         let (since, risen) = self
             .decisions
-            .advance((now, totals), over, |risen| risen.decisions >= least);
+            .advance(now, totals, over, |risen| risen.decisions >= least);
         if let Some(bound) = self.broken_by_denials(&risen) {
             return CandidateVerdict::Abort(BrokenBound {
                 bound,
@@ -106,7 +105,7 @@ impl CandidateWindow {
         }
         let (since, risen) = self
             .requests
-            .advance((now, totals), over, |risen| risen.requests >= least);
+            .advance(now, totals, over, |risen| risen.requests >= least);
         if let Some(bound) = self.broken_by_answers(&risen) {
             return CandidateVerdict::Abort(BrokenBound {
                 bound,
@@ -150,9 +149,9 @@ impl CandidateWindow {
     /// Whether there are enough requests to judge the errors and the latency that are bounded.
     fn answers_are_judged(&self, risen: &CandidateTotals) -> bool {
         let CandidateTerms { bounds, least, .. } = self.terms;
-        let is_known = |bounded: bool, counted: u64| !bounded || counted >= least;
-        is_known(bounds.errors.is_some(), risen.requests)
-            && is_known(bounds.latency.is_some(), risen.latency.iter().sum())
+        let answered: u64 = risen.latency.iter().sum();
+        (bounds.errors.is_none() || risen.requests >= least)
+            && (bounds.latency.is_none() || answered >= least)
     }
 }
 
@@ -167,7 +166,8 @@ impl Samples {
     /// requests a second are judged over the time that it takes to have enough of them.
     fn advance(
         &mut self,
-        (now, totals): (Instant, CandidateTotals),
+        now: Instant,
+        totals: CandidateTotals,
         over: Duration,
         is_enough: impl Fn(&CandidateTotals) -> bool,
     ) -> (Duration, CandidateTotals) {
@@ -182,10 +182,10 @@ impl Samples {
             self.kept.pop_back();
         }
         self.kept.push_back((now, totals));
-        let is_left = |(at, before): &(Instant, CandidateTotals)| {
-            now.saturating_duration_since(*at) >= over && is_enough(&totals.since(before))
-        };
-        while self.kept.get(1).is_some_and(is_left) {
+        while let Some((at, before)) = self.kept.get(1)
+            && now.saturating_duration_since(*at) >= over
+            && is_enough(&totals.since(before))
+        {
             self.kept.pop_front();
         }
         let (since, before) = self.kept.front().copied().unwrap_or((now, totals));
@@ -228,7 +228,8 @@ impl fmt::Display for BrokenBound {
         let over = over.as_secs_f64();
         match bound {
             BoundKind::Denials(most) => {
-                let (found, most) = (percent(totals.denied, totals.decisions), Hundredths(*most));
+                let found = percent(totals.denied, totals.decisions);
+                let most = Hundredths(*most);
                 write!(
                     f,
                     "denials were {found} of {} requests in {over:.1} s, over {most}",
@@ -236,7 +237,8 @@ impl fmt::Display for BrokenBound {
                 )
             }
             BoundKind::Errors(most) => {
-                let (found, most) = (percent(totals.errors, totals.requests), Hundredths(*most));
+                let found = percent(totals.errors, totals.requests);
+                let most = Hundredths(*most);
                 write!(
                     f,
                     "answers 5xx were {found} of {} requests in {over:.1} s, over {most}",
@@ -244,7 +246,8 @@ impl fmt::Display for BrokenBound {
                 )
             }
             BoundKind::Latency { most, found_s } => {
-                let (found, most) = (f64::from(*found_s) * 1e3, show_duration(*most));
+                let found = f64::from(*found_s) * 1e3;
+                let most = show_duration(*most);
                 write!(
                     f,
                     "the latency of 99 % of {} requests in {over:.1} s was {found:.0} ms, over {most}",
@@ -264,7 +267,8 @@ impl fmt::Display for Passed {
             errors,
             ..
         } = self.totals;
-        let (denied, errors) = (percent(denied, decisions), percent(errors, requests));
+        let denied = percent(denied, decisions);
+        let errors = percent(errors, requests);
         let after = self.after.as_secs_f64();
         write!(
             f,

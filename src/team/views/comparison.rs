@@ -17,32 +17,37 @@ pub struct ComparedLine {
 
 /// The lines that differ, by path, each old one before the new one.
 pub fn compare(before: Option<&Json>, after: Option<&Json>) -> Vec<ComparedLine> {
-    let (before, after) = (lines(before), lines(after));
+    let before = lines(before);
+    let after = lines(after);
     let mut paths: Vec<_> = before.keys().chain(after.keys()).collect();
     paths.sort();
     paths.dedup();
-    let differing = paths
-        .into_iter()
-        .filter(|path| before.get(*path) != after.get(*path));
-    let line = |path: &str, value: Option<&String>, added| {
-        value.map(|value| ComparedLine {
-            added,
-            text: if path.is_empty() {
-                value.clone()
-            } else {
-                format!("{path}: {value}")
-            },
-        })
-    };
-    differing
-        .flat_map(|path| {
-            [
-                line(path, before.get(path), false),
-                line(path, after.get(path), true),
-            ]
-        })
-        .flatten()
-        .collect()
+    let mut compared = Vec::new();
+    for path in paths {
+        let old = before.get(path);
+        let new = after.get(path);
+        if old == new {
+            continue;
+        }
+        if let Some(value) = old {
+            compared.push(ComparedLine::of(path, value, false));
+        }
+        if let Some(value) = new {
+            compared.push(ComparedLine::of(path, value, true));
+        }
+    }
+    compared
+}
+
+impl ComparedLine {
+    fn of(path: &str, value: &str, added: bool) -> Self {
+        let text = if path.is_empty() {
+            value.to_owned()
+        } else {
+            format!("{path}: {value}")
+        };
+        Self { added, text }
+    }
 }
 
 fn lines(body: Option<&Json>) -> BTreeMap<String, String> {
@@ -87,9 +92,13 @@ fn show(json: &Json) -> String {
 }
 
 fn is_plain(text: &str) -> bool {
-    let fine = |c: char| c.is_alphanumeric() || "-_./*%: '@".contains(c);
-    let scalar = text.parse::<f64>().is_ok() || ["true", "false", "null"].contains(&text);
-    !text.is_empty() && text.trim() == text && text.chars().all(fine) && !scalar
+    let is_scalar = text.parse::<f64>().is_ok() || ["true", "false", "null"].contains(&text);
+    !text.is_empty()
+        && text.trim() == text
+        && text
+            .chars()
+            .all(|c| c.is_alphanumeric() || "-_./*%: '@".contains(c))
+        && !is_scalar
 }
 
 #[cfg(test)]

@@ -36,10 +36,10 @@ pub struct PolicyChangeView {
     pub kind: String,
     pub application: String,
     pub name: String,
-    /// Its body before; none: it was not there.
+    /// The body before; none: the object was not there.
     #[schema(value_type = Option<Object>)]
     pub before: Option<Json>,
-    /// Its body after; none: it is gone.
+    /// The body after; none: the object is gone.
     #[schema(value_type = Option<Object>)]
     pub after: Option<Json>,
     /// The differences, for people.
@@ -95,28 +95,29 @@ impl PolicyObjectView {
             changed_at,
             since,
         } = object;
-        let stamp = |revision: u64, by: &str, at: &dyn ToString| StampView {
-            revision,
-            by: by.to_owned(),
-            at: at.to_string(),
-        };
         Self {
             kind: id.kind().word().to_owned(),
             application: id.belongs_to().to_owned(),
             name: id.name().to_owned(),
             body: body.as_ref().clone(),
-            created: stamp(*created, created_by, created_at),
-            changed: stamp(*since, changed_by, changed_at),
+            created: StampView {
+                revision: *created,
+                by: created_by.to_string(),
+                at: created_at.to_string(),
+            },
+            changed: StampView {
+                revision: *since,
+                by: changed_by.to_string(),
+                at: changed_at.to_string(),
+            },
         }
     }
 }
 
 impl PolicyChangeView {
     pub fn of(change: &ObjectChange) -> Self {
-        let body = |object: &Option<std::sync::Arc<Object>>| {
-            object.as_ref().map(|object| object.body.as_ref().clone())
-        };
-        let (before, after) = (body(&change.before), body(&change.after));
+        let before = body_of(change.before.as_deref());
+        let after = body_of(change.after.as_deref());
         Self {
             kind: change.id.kind().word().to_owned(),
             application: change.id.belongs_to().to_owned(),
@@ -126,6 +127,10 @@ impl PolicyChangeView {
             after,
         }
     }
+}
+
+fn body_of(object: Option<&Object>) -> Option<Json> {
+    object.map(|object| object.body.as_ref().clone())
 }
 
 impl From<Revision> for RevisionView {

@@ -86,7 +86,8 @@ pub async fn between(
         "{select} WHERE o.until > ? AND o.until <= ? AND o.since <= ? \
          UNION ALL {select} WHERE o.since > ? AND o.since <= ? AND (o.until IS NULL OR o.until > ?)"
     );
-    let (from_value, to_value) = (SqlValue::Int(stored(from)), SqlValue::Int(stored(to)));
+    let from_value = SqlValue::Int(stored(from));
+    let to_value = SqlValue::Int(stored(to));
     let values = [
         from_value, to_value, from_value, from_value, to_value, to_value,
     ];

@@ -1,5 +1,5 @@
-//! A draft becomes a revision: laid over the newest state, checked, and written if that still is
-//! the newest. Nothing is locked while the check runs; whoever comes second begins again with what
+//! A draft becomes a revision: applied to the newest state, checked, and written if that still is
+//! the newest. Nothing is locked while the check runs; a second writer begins again with what
 //! the first has made.
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::error::DatabaseError;
 use super::handle::PolicyDatabase;
 use super::read::{head, position};
 use super::revoked::find_revoked;
-use super::sql::{Connection, PooledConnection, SqlValue};
+use super::sql::{BadData, Connection, PooledConnection, SqlRow, SqlValue};
 use super::write::{RevisionWrite, write};
 use crate::model::{
     Conflict, Draft, DraftError, DraftProblem, LastChange, NextRevision, ObjectEdit, ObjectId,
@@ -64,7 +64,7 @@ impl PolicyDatabase {
         Err(CommitError::Database(DatabaseError::Busy { place, cause }))
     }
 
-    /// The newest state with the draft laid over it. Whether that is good is for the caller to say.
+    /// The newest state with the draft applied to it. The caller judges whether that is good.
     pub async fn preview<E: Send>(&self, draft: &Draft) -> Result<Preview, CommitError<E>> {
         draft.check().map_err(CommitError::Draft)?;
         let mut lease = self.pool.take().await?;
@@ -124,12 +124,11 @@ impl PolicyDatabase {
             self.stands(position, error).await?;
         }
         self.remember(&preview.state);
-        let (author, reason) = (draft.author.clone(), draft.reason.clone());
         Ok(Some(Revision {
             number: position.revision,
-            author,
+            author: draft.author.clone(),
             at: now,
-            reason,
+            reason: draft.reason.clone(),
             edits: changes.len() as u64,
         }))
     }
@@ -188,6 +187,14 @@ impl<E> From<DatabaseError> for CommitError<E> {
     }
 }
 
+fn read_last_change(row: &SqlRow<'_>) -> Result<LastChange, BadData> {
+    Ok(LastChange {
+        revision: row.number(0)?,
+        by: row.text(1)?.into(),
+        at: UnixTime::from_millis(row.int(2)?),
+    })
+}
+
 /// Finds who took the objects away that are not there.
 async fn find_last(
     connection: &mut Connection,
@@ -202,15 +209,7 @@ async fn find_last(
     {
         let id = &conflict.id;
         let values = [id.kind().word(), id.application(), id.name()].map(SqlValue::Text);
-        let read = |row: &super::sql::SqlRow<'_>| {
-            let at = UnixTime::from_millis(row.int(2)?);
-            Ok(LastChange {
-                revision: row.number(0)?,
-                by: row.text(1)?.into(),
-                at,
-            })
-        };
-        conflict.last = connection.row(sql, &values, read).await?;
+        conflict.last = connection.row(sql, &values, read_last_change).await?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! How a call can fail, in the words of whoever has to do something about it.
+//! How a call can fail, in the words of somebody who has to do something about it.
 
 use std::sync::Arc;
 

@@ -90,13 +90,11 @@ impl PolicyDatabase {
             [id.kind().word(), id.application(), id.name()].map(SqlValue::Text);
         let mut lease = self.pool.take().await?;
         let mut shared = SharedParts::default();
-        let read = |row: &SqlRow<'_>| Ok((read_object(row, &mut shared)?, row.maybe_int(10)?));
+        let values = [kind, application, name, SqlValue::Int(before)];
         let versions = lease
-            .rows(
-                &sql,
-                &[kind, application, name, SqlValue::Int(before)],
-                read,
-            )
+            .rows(&sql, &values, |row| {
+                Ok((read_object(row, &mut shared)?, row.maybe_int(10)?))
+            })
             .await?;
         let mut events = events(id, &versions, before);
         events.truncate(limit);
@@ -104,11 +102,12 @@ impl PolicyDatabase {
         let mut revisions = revisions(&mut lease, &numbers).await?;
         let broken = lease.broken("a version names a revision that it lacks");
         lease.give_back();
-        let found = events.into_iter().map(|(number, change)| {
+        let mut found = Vec::with_capacity(events.len());
+        for (number, change) in events {
             let revision = revisions.remove(&number).ok_or_else(|| broken.clone())?;
-            Ok(ObjectRevision { revision, change })
-        });
-        found.collect()
+            found.push(ObjectRevision { revision, change });
+        }
+        Ok(found)
     }
 }
 
@@ -118,28 +117,33 @@ fn events(
     versions: &[(Arc<Object>, Option<i64>)],
     before: i64,
 ) -> Vec<(u64, ObjectChange)> {
-    let change = |before: Option<&Arc<Object>>, after: Option<&Arc<Object>>| ObjectChange {
-        id: id.clone(),
-        before: before.cloned(),
-        after: after.cloned(),
-    };
     let mut events = Vec::new();
+    let mut next = None;
     for (at, (version, until)) in versions.iter().enumerate() {
-        let next = at
-            .checked_sub(1)
-            .and_then(|newer| versions.get(newer))
-            .map(|(newer, _)| stored(newer.since));
         // Where the next version begins, this one was changed and not taken away.
-        if let Some(until) = until.filter(|until| *until < before && next != Some(*until)) {
-            events.push((until.unsigned_abs(), change(Some(version), None)));
+        if let Some(until) = *until
+            && until < before
+            && next != Some(until)
+        {
+            let removal = ObjectChange {
+                id: id.clone(),
+                before: Some(version.clone()),
+                after: None,
+            };
+            events.push((until.unsigned_abs(), removal));
         }
-        let older = versions
-            .get(at + 1)
-            .filter(|(_, until)| *until == Some(stored(version.since)));
-        events.push((
-            version.since,
-            change(older.map(|(older, _)| older), Some(version)),
-        ));
+        let since = stored(version.since);
+        let older = match versions.get(at + 1) {
+            Some((older, Some(until))) if *until == since => Some(older.clone()),
+            _ => None,
+        };
+        let change = ObjectChange {
+            id: id.clone(),
+            before: older,
+            after: Some(version.clone()),
+        };
+        events.push((version.since, change));
+        next = Some(since);
     }
     events
 }

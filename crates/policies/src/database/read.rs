@@ -19,59 +19,54 @@ pub const OBJECT_TABLES: &str = "tollgate_objects o \
 pub async fn head(connection: &mut Connection) -> Result<(Position, UnixTime), DatabaseError> {
     let now = connection.dialect().now();
     let sql = format!("SELECT number, mark, {now} FROM tollgate_heads WHERE name = 'policies'");
-    let read = |row: &SqlRow<'_>| {
-        Ok((
-            Position {
-                revision: row.number(0)?,
-                token: token(row.text(1)?)?,
-            },
-            UnixTime::from_millis(row.int(2)?),
-        ))
-    };
-    let found = connection.row(&sql, &[], read).await?;
+    let found = connection.row(&sql, &[], read_head).await?;
     found.ok_or_else(|| connection.broken("tollgate_heads has no row for policies"))
 }
 
-/// Where a revision is that may be any up to the head.
+fn read_head(row: &SqlRow<'_>) -> Result<(Position, UnixTime), BadData> {
+    let position = Position {
+        revision: row.number(0)?,
+        token: token(row.text(1)?)?,
+    };
+    Ok((position, UnixTime::from_millis(row.int(2)?)))
+}
+
+/// The position of a revision, which may be any up to the head.
 pub async fn position(
     connection: &mut Connection,
-    asked: u64,
+    revision: u64,
     head: Position,
 ) -> Result<Position, DatabaseError> {
-    match asked {
-        0 => Ok(Position::default()),
-        _ if asked == head.revision => Ok(head),
-        _ if asked > head.revision => Err(DatabaseError::UnknownRevision {
-            asked,
+    if revision == 0 {
+        return Ok(Position::default());
+    }
+    if revision == head.revision {
+        return Ok(head);
+    }
+    if revision > head.revision {
+        return Err(DatabaseError::UnknownRevision {
+            asked: revision,
             head: head.revision,
-        }),
-        _ => {
-            let sql = "SELECT token FROM tollgate_revisions WHERE number = ?";
-            let found = connection
-                .row(sql, &[SqlValue::Int(stored(asked))], |row| {
-                    token(row.text(0)?)
-                })
-                .await?;
-            let token =
-                found.ok_or_else(|| connection.broken(format!("it lacks revision {asked}")))?;
-            Ok(Position {
-                revision: asked,
-                token,
-            })
-        }
+        });
+    }
+    let sql = "SELECT token FROM tollgate_revisions WHERE number = ?";
+    let number = SqlValue::Int(stored(revision));
+    let found = connection
+        .row(sql, &[number], |row| token(row.text(0)?))
+        .await?;
+    match found {
+        Some(token) => Ok(Position { revision, token }),
+        None => Err(connection.broken(format!("it lacks revision {revision}"))),
     }
 }
 
 /// Versions that stand now, and those that ended after the revision: each half has an index, which
 /// `OR` would not use.
 pub async fn load(connection: &mut Connection, at: Position) -> Result<PolicyState, DatabaseError> {
-    let half = |condition| {
-        format!("SELECT {OBJECT_COLUMNS} FROM {OBJECT_TABLES} WHERE {condition} AND o.since <= ?")
-    };
+    let select = format!("SELECT {OBJECT_COLUMNS} FROM {OBJECT_TABLES}");
     let sql = format!(
-        "{} UNION ALL {}",
-        half("o.until IS NULL"),
-        half("o.until > ?")
+        "{select} WHERE o.until IS NULL AND o.since <= ? \
+         UNION ALL {select} WHERE o.until > ? AND o.since <= ?"
     );
     let number = SqlValue::Int(stored(at.revision));
     let mut shared = SharedParts::default();
@@ -103,10 +98,12 @@ pub fn read_object(row: &SqlRow<'_>, shared: &mut SharedParts) -> Result<Arc<Obj
 
 /// The first three columns.
 pub fn read_id(row: &SqlRow<'_>, shared: &mut SharedParts) -> Result<ObjectId, BadData> {
-    let (kind, application, name) = (row.text(0)?, shared.text(row.text(1)?), row.text(2)?);
-    let id = kind
-        .parse()
-        .and_then(|kind| ObjectId::stored(kind, application, name));
+    let application = shared.text(row.text(1)?);
+    let name = row.text(2)?;
+    let id = match row.text(0)?.parse() {
+        Ok(kind) => ObjectId::stored(kind, application, name),
+        Err(problem) => Err(problem),
+    };
     id.map_err(|problem| BadData(problem.to_string()))
 }
 

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::error::DatabaseError;
 use super::sql::{BadData, Connection, SqlRow, SqlValue};
-use crate::model::{Object, ObjectChange, ObjectId, ObjectKind, PolicyState};
+use crate::model::{ObjectChange, ObjectId, ObjectKind, PolicyState};
 
 /// The part of a former key's body that is looked at. There may be a million of them.
 #[derive(Deserialize)]
@@ -28,8 +28,10 @@ pub async fn find_revoked(
 ) -> Result<Option<ObjectId>, DatabaseError> {
     for (application, new) in new_keys(base, changes) {
         let former = former_keys(connection, application, &new).await?;
-        if let Some(id) = former.iter().find_map(|hash| new.get(hash)) {
-            return Ok(Some((*id).clone()));
+        for (hash, id) in &new {
+            if former.contains(hash) {
+                return Ok(Some((*id).clone()));
+            }
         }
     }
     Ok(None)
@@ -38,47 +40,58 @@ pub async fn find_revoked(
 /// Keys of the changes that their applications do not have.
 fn new_keys<'a>(base: &PolicyState, changes: &'a [ObjectChange]) -> BTreeMap<&'a str, NewKeys<'a>> {
     let mut new: BTreeMap<&str, NewKeys<'_>> = BTreeMap::new();
-    for object in changes.iter().filter_map(|change| change.after.as_ref()) {
-        if let Some(hash) = object.key_hash() {
+    for change in changes {
+        if let Some(object) = &change.after
+            && let Some(hash) = object.key_hash()
+        {
             new.entry(object.id.application())
                 .or_default()
                 .insert(hash, &object.id);
         }
     }
     for (application, keys) in &mut new {
-        let standing: HashSet<String> = base
-            .of(ObjectKind::ApiKey, application)
-            .filter_map(|object| Object::key_hash(object))
-            .collect();
+        let mut standing = HashSet::new();
+        for object in base.of(ObjectKind::ApiKey, application) {
+            standing.extend(object.key_hash());
+        }
         keys.retain(|hash, _| !standing.contains(hash));
     }
     new.retain(|_, keys| !keys.is_empty());
     new
 }
 
-/// Those of the keys that the application once had. All of its former keys are read once, however
-/// many are looked for.
+/// The keys among `new` that the application once had. All of its former keys are read once,
+/// however many are looked for.
 async fn former_keys(
     connection: &mut Connection,
     application: &str,
     new: &NewKeys<'_>,
 ) -> Result<BTreeSet<String>, DatabaseError> {
     let sql = "SELECT body FROM tollgate_objects WHERE kind = ? AND application = ? AND until IS NOT NULL";
-    let values = [ObjectKind::ApiKey.word(), application].map(SqlValue::Text);
+    let values = [
+        SqlValue::Text(ObjectKind::ApiKey.word()),
+        SqlValue::Text(application),
+    ];
     let mut found = BTreeSet::new();
-    let read = |row: &SqlRow<'_>| {
-        let key: FormerKey = serde_json::from_str(row.text(0)?).map_err(|error| {
-            BadData(format!(
-                "the body of a former API key of {application} is none: {error}"
-            ))
-        })?;
-        found.extend(
-            key.key_sha256
-                .map(|hash| hash.to_ascii_lowercase())
-                .filter(|hash| new.contains_key(hash)),
-        );
-        Ok(())
-    };
-    connection.rows(sql, &values, read).await?;
+    connection
+        .rows(sql, &values, |row| {
+            // The hashes that are not looked for are not kept: there may be a million.
+            if let Some(hash) = former_hash(row, application)?
+                && new.contains_key(&hash)
+            {
+                found.insert(hash);
+            }
+            Ok(())
+        })
+        .await?;
     Ok(found)
+}
+
+fn former_hash(row: &SqlRow<'_>, application: &str) -> Result<Option<String>, BadData> {
+    match serde_json::from_str::<FormerKey>(row.text(0)?) {
+        Ok(key) => Ok(key.key_sha256.map(|hash| hash.to_ascii_lowercase())),
+        Err(error) => Err(BadData(format!(
+            "the body of a former API key of {application} is none: {error}"
+        ))),
+    }
 }

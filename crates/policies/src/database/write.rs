@@ -1,4 +1,4 @@
-//! Writes a revision, all of it or nothing: the first statement swaps the head, and whoever comes
+//! Writes a revision, all of it or nothing: the first statement swaps the head, and a writer that comes
 //! second changes nothing.
 
 use std::collections::BTreeMap;
@@ -28,8 +28,10 @@ pub async fn write(
     write: &RevisionWrite<'_>,
 ) -> Result<bool, DatabaseError> {
     let RevisionWrite { base, next, .. } = write;
-    let (before, number) = (stored(base.revision), stored(next.position.revision));
-    let (mark, next_mark) = (base.token.to_string(), next.position.token.to_string());
+    let before = stored(base.revision);
+    let number = stored(next.position.revision);
+    let mark = base.token.to_string();
+    let next_mark = next.position.token.to_string();
     connection.begin().await?;
     let swap = "UPDATE tollgate_heads SET number = ?, mark = ? WHERE name = 'policies' AND number = ? AND mark = ?";
     let values = [
@@ -53,11 +55,10 @@ pub async fn write(
     ];
     connection.execute(insert, &values).await?;
     end_versions(connection, write.changes, number).await?;
-    let versions: Vec<_> = write
-        .changes
-        .iter()
-        .filter_map(|change| change.after.as_deref())
-        .collect();
+    let mut versions = Vec::new();
+    for change in write.changes {
+        versions.extend(change.after.as_deref());
+    }
     for part in parts(&versions) {
         begin_versions(connection, part).await?;
     }
@@ -78,7 +79,8 @@ async fn end_versions(
         let sql = format!(
             "UPDATE tollgate_objects SET until = ? WHERE {condition} AND COALESCE(until, 0) = 0"
         );
-        let values: Vec<_> = [SqlValue::Int(number)].into_iter().chain(named).collect();
+        let mut values = vec![SqlValue::Int(number)];
+        values.extend(named);
         let ended = connection.execute(&sql, &values).await?;
         if ended != names.len() as u64 {
             let stood = names.len();
@@ -102,20 +104,19 @@ async fn begin_versions(
         .iter()
         .map(|object| object.body.to_string())
         .collect();
-    let values = versions.iter().zip(&bodies).flat_map(|(object, body)| {
-        [
+    let mut values = Vec::with_capacity(6 * versions.len());
+    for (object, body) in versions.iter().zip(&bodies) {
+        values.extend([
             SqlValue::Text(object.id.kind().word()),
             SqlValue::Text(object.id.application()),
             SqlValue::Text(object.id.name()),
             SqlValue::Int(stored(object.since)),
             SqlValue::Int(stored(object.created)),
             SqlValue::Text(body),
-        ]
-    });
-    connection
-        .execute(&sql, &values.collect::<Vec<_>>())
-        .await
-        .map(|_| ())
+        ]);
+    }
+    connection.execute(&sql, &values).await?;
+    Ok(())
 }
 
 /// The names of changed objects, by kind and application, in order and a bounded number at a time.
@@ -129,13 +130,14 @@ pub fn grouped<'a>(
             .or_default()
             .push(change.id.name());
     }
-    groups
-        .into_iter()
-        .flat_map(|((kind, application), mut names)| {
-            names.sort_unstable();
-            let parts: Vec<_> = names.chunks(MOST_NAMES).map(<[&str]>::to_vec).collect();
-            parts.into_iter().map(move |part| (kind, application, part))
-        })
+    let mut parts = Vec::new();
+    for ((kind, application), mut names) in groups {
+        names.sort_unstable();
+        for part in names.chunks(MOST_NAMES) {
+            parts.push((kind, application, part.to_vec()));
+        }
+    }
+    parts.into_iter()
 }
 
 /// The condition that finds the objects of these names, which are in order. Their range is for
@@ -148,12 +150,11 @@ pub fn named<'a>(
     let places = places(names.len(), "?");
     let condition =
         format!("kind = ? AND application = ? AND name BETWEEN ? AND ? AND name IN ({places})");
-    let range = [names.first(), names.last()].into_iter().flatten();
-    let texts = [kind.word(), application]
-        .into_iter()
-        .chain(range.copied())
-        .chain(names.iter().copied());
-    (condition, texts.map(SqlValue::Text).collect())
+    let mut texts = vec![kind.word(), application];
+    texts.extend(names.first());
+    texts.extend(names.last());
+    texts.extend(names);
+    (condition, texts.into_iter().map(SqlValue::Text).collect())
 }
 
 pub fn places(count: usize, one: &str) -> String {

@@ -1,4 +1,4 @@
-//! A draft laid over a state: what comes of it, or why it cannot be.
+//! A draft applied to a state: the next state, or the reason why there is none.
 
 use std::fmt::{self, Display};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::time::UnixTime;
 /// The result of applying a draft to a state.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Preview {
-    /// All of what would stand. Changed objects have the next revision's number.
+    /// The state that the draft makes. Changed objects have the next revision's number.
     pub state: PolicyState,
     /// The objects that differ. Edits that change nothing are left out.
     pub changes: Vec<ObjectChange>,
@@ -35,7 +35,7 @@ pub enum DraftError {
 pub struct Conflict {
     pub id: ObjectId,
     pub expected: Expected,
-    /// Its `since`. `None`: it is not there.
+    /// The `since` of the object. `None`: the object is not there.
     pub found: Option<u64>,
     /// Unknown for an object that never was.
     pub last: Option<LastChange>,
@@ -57,7 +57,7 @@ pub struct NextRevision<'a> {
 }
 
 impl PolicyState {
-    /// This state with the draft laid over it, for a look before a commit. Times of changed objects
+    /// This state with the draft applied to it, for a look before a commit. Times of changed objects
     /// are not known yet.
     pub fn preview(&self, draft: &Draft) -> Result<Preview, DraftError> {
         draft.check()?;
@@ -81,10 +81,10 @@ impl PolicyState {
         edits: &[ObjectEdit],
         next: &NextRevision<'_>,
     ) -> Result<Preview, DraftError> {
-        let conflicts: Vec<_> = edits
-            .iter()
-            .filter_map(|edit| self.conflict(edit))
-            .collect();
+        let mut conflicts = Vec::new();
+        for edit in edits {
+            conflicts.extend(self.conflict(edit));
+        }
         if !conflicts.is_empty() {
             return Err(DraftError::Conflict(conflicts));
         }
@@ -107,26 +107,33 @@ impl PolicyState {
 
     fn conflict(&self, edit: &ObjectEdit) -> Option<Conflict> {
         let found = self.get(&edit.id);
-        let is_as_seen = match edit.expected {
-            Expected::Any => true,
-            Expected::Absent => found.is_none(),
-            Expected::Revision(since) => found.is_some_and(|object| object.since == since),
-            Expected::Version(since, at) => {
-                found.is_some_and(|object| (object.since, object.changed_at) == (since, at))
+        let is_as_seen = match (edit.expected, found) {
+            (Expected::Any, _) => true,
+            (Expected::Absent, found) => found.is_none(),
+            (Expected::Revision(_) | Expected::Version(..), None) => false,
+            (Expected::Revision(since), Some(object)) => object.since == since,
+            (Expected::Version(since, at), Some(object)) => {
+                object.since == since && object.changed_at == at
             }
         };
-        let last = found.map(|object| LastChange {
-            revision: object.since,
-            by: Arc::clone(&object.changed_by),
-            at: object.changed_at,
-        });
-        let found = found.map(|object| object.since);
-        (!is_as_seen).then(|| Conflict {
+        if is_as_seen {
+            return None;
+        }
+        let mut conflict = Conflict {
             id: edit.id.clone(),
             expected: edit.expected,
-            found,
-            last,
-        })
+            found: None,
+            last: None,
+        };
+        if let Some(object) = found {
+            conflict.found = Some(object.since);
+            conflict.last = Some(LastChange {
+                revision: object.since,
+                by: Arc::clone(&object.changed_by),
+                at: object.changed_at,
+            });
+        }
+        Some(conflict)
     }
 
     fn change(
@@ -135,36 +142,36 @@ impl PolicyState {
         next: &NextRevision<'_>,
         shared: &mut SharedParts,
     ) -> Result<ObjectChange, DraftProblem> {
-        let before = self.get(&edit.id).cloned();
-        let after = match &edit.body {
-            None => None,
-            Some(body) => {
-                // Read again from its text, for it to be what will be read from the database.
-                let body = shared
-                    .body(&body.to_string())
-                    .map_err(|_| DraftProblem::NoObject(edit.id.clone()))?;
-                let author = shared.text(next.author);
-                Some(Arc::new(Object {
-                    id: edit.id.clone(),
-                    body,
-                    created: before
-                        .as_ref()
-                        .map_or(next.position.revision, |old| old.created),
-                    created_by: before
-                        .as_ref()
-                        .map_or_else(|| Arc::clone(&author), |old| Arc::clone(&old.created_by)),
-                    created_at: before.as_ref().map_or(next.at, |old| old.created_at),
-                    changed_by: author,
-                    changed_at: next.at,
-                    since: next.position.revision,
-                }))
-            }
-        };
-        Ok(ObjectChange {
+        let mut change = ObjectChange {
             id: edit.id.clone(),
-            before,
-            after,
-        })
+            before: self.get(&edit.id).cloned(),
+            after: None,
+        };
+        let Some(body) = &edit.body else {
+            return Ok(change);
+        };
+        // The text is read again, so that the body is what a reader of the database gets.
+        let body = shared
+            .body(&body.to_string())
+            .map_err(|_| DraftProblem::NoObject(edit.id.clone()))?;
+        let author = shared.text(next.author);
+        let mut object = Object {
+            id: edit.id.clone(),
+            body,
+            created: next.position.revision,
+            created_by: Arc::clone(&author),
+            created_at: next.at,
+            changed_by: author,
+            changed_at: next.at,
+            since: next.position.revision,
+        };
+        if let Some(before) = &change.before {
+            object.created = before.created;
+            object.created_by = Arc::clone(&before.created_by);
+            object.created_at = before.created_at;
+        }
+        change.after = Some(Arc::new(object));
+        Ok(change)
     }
 }
 
@@ -315,26 +322,32 @@ mod tests {
             .preview(&draft(vec![edit("gold", Expected::Any, Some(json!({})))]))
             .unwrap()
             .state;
-        let body = || Some(json!({ "a": 1 }));
+        let body = Some(json!({ "a": 1 }));
         let state = made
-            .preview(&draft(vec![edit("gold", Expected::Any, body())]))
+            .preview(&draft(vec![edit("gold", Expected::Any, body.clone())]))
             .unwrap()
             .state;
-        let seen = conflicts(&state, vec![edit("gold", Expected::Revision(1), body())]);
+        let seen = conflicts(
+            &state,
+            vec![edit("gold", Expected::Revision(1), body.clone())],
+        );
         assert_eq!(
             seen,
             "plan shop/gold was changed by ada in revision 2 at 1970-01-01T00:00:00.000Z, \
              and the draft was made on its version of revision 1"
         );
-        let again = conflicts(&state, vec![edit("gold", Expected::Absent, body())]);
+        let again = conflicts(&state, vec![edit("gold", Expected::Absent, body.clone())]);
         assert!(
             again.starts_with("plan shop/gold is there already: ada in revision 2"),
             "{again}"
         );
-        let never = conflicts(&state, vec![edit("red", Expected::Revision(2), body())]);
+        let never = conflicts(
+            &state,
+            vec![edit("red", Expected::Revision(2), body.clone())],
+        );
         assert_eq!(never, "plan shop/red is not there, and never was");
         let many = (0..7)
-            .map(|n| edit(&format!("p{n}"), Expected::Revision(1), body()))
+            .map(|n| edit(&format!("p{n}"), Expected::Revision(1), body.clone()))
             .collect();
         assert!(conflicts(&state, many).ends_with("; and 2 more"));
     }

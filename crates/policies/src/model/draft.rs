@@ -115,20 +115,21 @@ fn check_edits(edits: &[ObjectEdit]) -> Result<(), DraftProblem> {
     if edits.len() > MOST_EDITS {
         return Err(DraftProblem::ManyEdits(edits.len()));
     }
-    let (mut seen, mut bytes, mut values) = (BTreeSet::new(), 0, 0);
+    let mut seen = BTreeSet::new();
+    let mut bytes = 0;
+    let mut values = 0;
     for edit in edits {
         if !seen.insert(&edit.id) {
             return Err(DraftProblem::Twice(edit.id.clone()));
         }
-        bytes += edit.id.size()
-            + edit
-                .body
-                .as_ref()
-                .map_or(Ok(0), |body| check_body(&edit.id, body))?;
+        bytes += edit.id.size();
+        if let Some(body) = &edit.body {
+            bytes += check_body(&edit.id, body)?;
+            values += values_of(body);
+        }
         if bytes > MOST_DRAFT_BYTES {
             return Err(DraftProblem::LargeDraft);
         }
-        values += edit.body.as_ref().map_or(0, values_of);
         if values > MOST_DRAFT_VALUES {
             return Err(DraftProblem::ManyValues);
         }
@@ -192,11 +193,17 @@ fn values_of(body: &Json) -> usize {
 }
 
 fn is_deeper(json: &Json, depth: usize) -> bool {
-    let deeper = |inner: &Json| depth == 0 || is_deeper(inner, depth - 1);
+    let Some(below) = depth.checked_sub(1) else {
+        return match json {
+            Json::Array(items) => !items.is_empty(),
+            Json::Object(members) => !members.is_empty(),
+            Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => false,
+        };
+    };
     match json {
-        Json::Array(items) => items.iter().any(deeper),
-        Json::Object(members) => members.values().any(deeper),
-        _ => false,
+        Json::Array(items) => items.iter().any(|inner| is_deeper(inner, below)),
+        Json::Object(members) => members.values().any(|inner| is_deeper(inner, below)),
+        Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => false,
     }
 }
 
@@ -306,14 +313,14 @@ mod tests {
 
     #[test]
     fn a_reason_and_an_author_are_asked_for() {
-        let noted = |author: &str, reason: &str| {
+        fn noted(author: &str, reason: &str) -> Result<(), DraftProblem> {
             let note = Draft {
                 author: author.into(),
                 reason: reason.into(),
                 ..draft(&[json!({})])
             };
             note.check()
-        };
+        }
         assert_eq!(noted("ada", "more\n\tfor gold"), Ok(()));
         assert_eq!(noted("ada", " \n"), Err(DraftProblem::NoReason));
         assert_eq!(noted(" ", "why"), Err(DraftProblem::NoAuthor));
@@ -338,7 +345,14 @@ mod tests {
 
     #[test]
     fn bodies_are_json_objects_of_a_bounded_size() {
-        let sized = |bytes: usize| json!({ "k": "x".repeat(bytes - r#"{"k":""}"#.len()) });
+        fn sized(bytes: usize) -> Json {
+            json!({ "k": "x".repeat(bytes - r#"{"k":""}"#.len()) })
+        }
+
+        fn nested(depth: usize) -> Json {
+            (1..depth).fold(json!({}), |inner, _| json!({ "a": inner }))
+        }
+
         assert_eq!(draft(&[sized(MOST_BODY_BYTES)]).check(), Ok(()));
         assert_eq!(
             draft(&[json!({}), sized(MOST_BODY_BYTES + 1)]).check(),
@@ -350,7 +364,6 @@ mod tests {
                 Err(DraftProblem::NoObject(id("s0")))
             );
         }
-        let nested = |depth: usize| (1..depth).fold(json!({}), |inner, _| json!({ "a": inner }));
         assert_eq!(draft(&[nested(MOST_DEPTH)]).check(), Ok(()));
         assert_eq!(
             draft(&[nested(MOST_DEPTH + 2)]).check(),
@@ -366,7 +379,10 @@ mod tests {
     #[test]
     fn bodies_and_drafts_have_a_bounded_number_of_values() {
         // The object and the list are values themselves.
-        let body = |values: usize| json!({ "key": vec![1; values - 2] });
+        fn body(values: usize) -> Json {
+            json!({ "key": vec![1; values - 2] })
+        }
+
         assert_eq!(draft(&[body(MOST_BODY_VALUES)]).check(), Ok(()));
         let beyond = draft(&[json!({}), body(MOST_BODY_VALUES + 1)]);
         assert_eq!(beyond.check(), Err(DraftProblem::ManyBodyValues(id("s1"))));

@@ -222,8 +222,11 @@ const NAMES: &str = "1 to 64 letters, digits, dots, dashes and underscores";
 
 /// Names are as in the file. A dot or two alone would be taken out of a URL's path.
 fn is_name(text: &str) -> bool {
-    let fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
-    (1..=MOST_NAME_BYTES).contains(&text.len()) && text.bytes().all(fine) && !is_dots(text)
+    (1..=MOST_NAME_BYTES).contains(&text.len()) && text.bytes().all(is_of_name) && !is_dots(text)
+}
+
+fn is_of_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-')
 }
 
 /// Without a dot: `APPLICATION.STRATEGY` has one reading.
@@ -254,7 +257,10 @@ mod tests {
 
     #[test]
     fn a_name_may_stand_in_a_limits_name_and_in_a_url() {
-        let strategy = |name: &str| ObjectId::new(ObjectKind::Strategy, "shop", name);
+        fn strategy(name: &str) -> Result<ObjectId, NameProblem> {
+            ObjectId::new(ObjectKind::Strategy, "shop", name)
+        }
+
         let longest = "n".repeat(64);
         for name in ["a", "per-client", "Gold_2.1", "..a", longest.as_str()] {
             assert_eq!(strategy(name).unwrap().name(), name);
@@ -303,7 +309,10 @@ mod tests {
 
     #[test]
     fn a_client_may_be_called_by_more() {
-        let client = |name: &str| ObjectId::new(ObjectKind::Assignment, "shop", name);
+        fn client(name: &str) -> Result<ObjectId, NameProblem> {
+            ObjectId::new(ObjectKind::Assignment, "shop", name)
+        }
+
         let longest = "ä".repeat(128);
         for name in [
             "ada@example.com",
@@ -358,7 +367,10 @@ mod tests {
 
     #[test]
     fn an_id_is_checked_when_it_is_read() {
-        let read = |text: &str| serde_json::from_str::<ObjectId>(text);
+        fn read(text: &str) -> serde_json::Result<ObjectId> {
+            serde_json::from_str(text)
+        }
+
         let id = read(r#"{"kind": "api_key", "application": "shop", "name": "k1"}"#).unwrap();
         assert_eq!(id.to_string(), "api_key shop/k1");
         assert_eq!(

@@ -44,7 +44,8 @@ impl Object {
         version_text(self.since, self.changed_at)
     }
 
-    /// Of an API key: the hash of the key, spelt as all of them are compared.
+    /// The hash of an API key, spelt as all hashes are compared. `None`: the object is no API key,
+    /// or has none.
     pub fn key_hash(&self) -> Option<String> {
         if self.id.kind() == ObjectKind::ApiKey {
             key_hash(&self.body)
@@ -63,7 +64,7 @@ pub fn key_hash(body: &Json) -> Option<String> {
 }
 
 impl ObjectChange {
-    /// Whether both sides say the same, whoever wrote it and when.
+    /// Whether both sides have the same body, apart from who wrote it and when.
     pub fn is_alike(&self) -> bool {
         match (&self.before, &self.after) {
             (Some(before), Some(after)) => before.body == after.body,

@@ -27,13 +27,13 @@ impl PolicyState {
     }
 
     pub fn new(position: Position, objects: impl IntoIterator<Item = Arc<Object>>) -> Self {
-        let objects = objects
-            .into_iter()
-            .map(|object| (object.id.clone(), object))
-            .collect();
+        let mut by_id = BTreeMap::new();
+        for object in objects {
+            by_id.insert(object.id.clone(), object);
+        }
         Self {
             position,
-            objects: Arc::new(objects),
+            objects: Arc::new(by_id),
         }
     }
 
@@ -64,18 +64,19 @@ impl PolicyState {
 
     pub fn of_kind(&self, kind: ObjectKind) -> impl Iterator<Item = &Arc<Object>> {
         let from = ObjectId::before(kind, "");
-        self.objects
-            .range(from..)
-            .map(|(_, object)| object)
+        self.objects_from(from)
             .take_while(move |object| object.id.kind() == kind)
     }
 
     pub fn of(&self, kind: ObjectKind, application: &str) -> impl Iterator<Item = &Arc<Object>> {
         let from = ObjectId::before(kind, application);
-        let found = self.objects.range(from..).map(|(_, object)| object);
-        found.take_while(move |object| {
+        self.objects_from(from).take_while(move |object| {
             object.id.kind() == kind && object.id.application() == application
         })
+    }
+
+    fn objects_from(&self, id: ObjectId) -> impl Iterator<Item = &Arc<Object>> {
+        self.objects.range(id..).map(|(_, object)| object)
     }
 
     /// The applications that objects are of, with an object of their own or without.
@@ -99,19 +100,24 @@ impl PolicyState {
 
     /// The changes that make this state say what `to` says.
     pub fn differences(&self, to: &Self) -> Vec<ObjectChange> {
-        let gone = self.iter().filter(|object| to.get(&object.id).is_none());
-        let gone = gone.map(|object| (object.id.clone(), Some(Arc::clone(object)), None));
-        let there = to.iter().map(|object| {
-            (
-                object.id.clone(),
-                self.get(&object.id).cloned(),
-                Some(Arc::clone(object)),
-            )
-        });
-        let changes =
-            gone.chain(there)
-                .map(|(id, before, after)| ObjectChange { id, before, after });
-        let mut changes: Vec<_> = changes.filter(|change| !change.is_alike()).collect();
+        let mut changes = Vec::new();
+        for object in self.iter() {
+            if to.get(&object.id).is_none() {
+                changes.push(ObjectChange {
+                    id: object.id.clone(),
+                    before: Some(Arc::clone(object)),
+                    after: None,
+                });
+            }
+        }
+        for object in to.iter() {
+            changes.push(ObjectChange {
+                id: object.id.clone(),
+                before: self.get(&object.id).cloned(),
+                after: Some(Arc::clone(object)),
+            });
+        }
+        changes.retain(|change| !change.is_alike());
         changes.sort_by(|one, other| one.id.cmp(&other.id));
         changes
     }
@@ -133,7 +139,8 @@ struct WrittenState {
 impl<'de> Deserialize<'de> for PolicyState {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let written = WrittenState::deserialize(deserializer)?;
-        let (mut objects, mut shared) = (BTreeMap::new(), SharedParts::default());
+        let mut objects = BTreeMap::new();
+        let mut shared = SharedParts::default();
         for mut object in written.objects {
             if !object.body.is_object() {
                 return Err(D::Error::custom(format!(

@@ -20,7 +20,7 @@ pub const ROLLOUT_AUTHOR: &str = "rollout";
 
 /// The account that something is made for. Where somebody has proven to be its owner, it is the
 /// account as it was then: what comes of the proof does not outlive the password and the subject
-/// that proved it. Other changes do not matter: whoever gives roles would keep people from signing
+/// that proved it. Other changes do not matter: somebody who gives roles would keep people from signing
 /// in.
 #[derive(Clone, Copy, Debug)]
 pub struct ProvenAccount<'a> {
@@ -32,19 +32,17 @@ impl ProvenAccount<'_> {
     /// # Errors
     /// When the account is not as it was.
     pub fn check(&self, account: &UserAccount) -> Result<(), PeopleError> {
-        let what = |account: &UserAccount| {
-            (
-                account.created_at,
-                account.password.clone(),
-                account.subject.clone(),
-                account.disabled,
-            )
+        let Some(proven) = self.proven else {
+            return Ok(());
         };
-        match self.proven {
-            Some(proven) if what(proven) != what(account) => {
-                Err(PeopleError::Changed(account.name.clone()))
-            }
-            _ => Ok(()),
+        if proven.created_at == account.created_at
+            && proven.password == account.password
+            && proven.subject == account.subject
+            && proven.disabled == account.disabled
+        {
+            Ok(())
+        } else {
+            Err(PeopleError::Changed(account.name.clone()))
         }
     }
 }
@@ -184,9 +182,10 @@ pub fn check_name(name: &str) -> Result<(), PeopleError> {
 
 /// Whether it may be a name, as far as its letters go.
 pub fn is_name(name: &str) -> bool {
-    let fine = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-@+".contains(&byte);
     (1..=MOST_NAME_BYTES).contains(&name.len())
-        && name.bytes().all(fine)
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"_.-@+".contains(&byte))
         && name != "."
         && name != ".."
 }
@@ -238,12 +237,12 @@ mod tests {
             assert!(check_name(name).is_err(), "{name}");
         }
         for name in ["rollout", "Rollout", "@rollout", "@ada", "-ada", "--admin"] {
-            let told = check_name(name).unwrap_err().to_string();
+            let message = check_name(name).unwrap_err().to_string();
             assert!(
-                told.starts_with(&format!("no account is called {name}: ")),
-                "{told}"
+                message.starts_with(&format!("no account is called {name}: ")),
+                "{message}"
             );
-            assert!(told.ends_with("Take another name"), "{told}");
+            assert!(message.ends_with("Take another name"), "{message}");
         }
         assert_eq!(check_name("rollouts"), Ok(()));
         assert!(check_display_name("Ada Lovelace, née Byron").is_ok());

@@ -71,7 +71,7 @@ impl People {
         Ok(found)
     }
 
-    /// All of them, by name.
+    /// All accounts, by name.
     pub async fn accounts(&self) -> Result<Vec<UserAccount>, DatabaseError> {
         let sql = format!("SELECT {ACCOUNT_COLUMNS} FROM tollgate_accounts a ORDER BY a.name");
         let mut lease = self.pool.take().await?;
@@ -87,12 +87,15 @@ impl People {
         name: &str,
         change: &AccountChange,
     ) -> Result<UserAccount, PeopleError> {
-        change
-            .display_name
-            .as_deref()
-            .map_or(Ok(()), check_display_name)?;
-        check_subject(change.subject.as_ref().and_then(Option::as_ref))?;
-        change.rights.as_ref().map_or(Ok(()), check_rights)?;
+        if let Some(display_name) = &change.display_name {
+            check_display_name(display_name)?;
+        }
+        if let Some(subject) = &change.subject {
+            check_subject(subject.as_ref())?;
+        }
+        if let Some(rights) = &change.rights {
+            check_rights(rights)?;
+        }
         let mut lease = self.pool.take().await?;
         begin(&mut lease, "people").await?;
         let changed = update(&mut lease, name, change).await;
@@ -123,7 +126,7 @@ impl People {
         removed
     }
 
-    /// Ends the account's sessions too, and unless they are kept, its tokens: whoever had the old
+    /// Ends the account's sessions too, and unless they are kept, its tokens: a holder of the old
     /// password may have made some. Returns the account as it is then.
     pub async fn set_password(
         &self,
@@ -131,7 +134,8 @@ impl People {
         password: &str,
         tokens: EarlierTokens,
     ) -> Result<UserAccount, PeopleError> {
-        let (proven, hash) = (account.into(), hash(password).await?);
+        let proven = account.into();
+        let hash = hash(password).await?;
         let mut lease = self.pool.take().await?;
         begin(&mut lease, "people").await?;
         let replaced = replace_password(&mut lease, proven, &hash, tokens).await;
@@ -147,20 +151,22 @@ impl People {
         name: &str,
         password: &str,
     ) -> Result<Option<UserAccount>, DatabaseError> {
-        let found = self
-            .account(name)
-            .await?
-            .filter(|account| !account.disabled);
-        let hash = found
-            .as_ref()
-            .and_then(|account| account.password.0.as_deref());
-        let fits = verify(password, hash).await;
-        Ok(found.filter(|_| fits))
+        let mut found = self.account(name).await?;
+        let mut hash = None;
+        if let Some(account) = &found
+            && !account.disabled
+        {
+            hash = account.password.0.as_deref();
+        }
+        if !verify(password, hash).await {
+            found = None;
+        }
+        Ok(found)
     }
 }
 
-/// Keeps what was done, or takes it back. After a failure of the database there is nothing to take
-/// back.
+/// Commits a change that succeeded, and rolls any other back. After a failure of the database there
+/// is nothing to roll back.
 pub async fn end<T>(
     connection: &mut Connection,
     done: &Result<T, PeopleError>,
@@ -184,14 +190,13 @@ async fn insert(connection: &mut Connection, account: &UserAccount) -> Result<()
         return Err(PeopleError::Exists(name));
     }
     alone(connection, account.subject.as_ref(), &account.name).await?;
-    let (issuer, subject) = parts(account.subject.as_ref());
     let rights = written(&account.rights);
     let values = [
         SqlValue::Text(&account.name),
         SqlValue::Text(&account.display_name),
         SqlValue::MaybeText(account.password.0.as_deref()),
-        SqlValue::MaybeText(issuer),
-        SqlValue::MaybeText(subject),
+        issuer_value(account),
+        subject_value(account),
         SqlValue::Int(0),
         SqlValue::Int(account.rights.is_admin().into()),
         SqlValue::Text(&rights),
@@ -212,20 +217,20 @@ async fn update(
 ) -> Result<UserAccount, PeopleError> {
     let found = by_name(connection, name).await?;
     let before = found.ok_or_else(|| PeopleError::Unknown(name.to_owned()))?;
-    let is_meant = change
-        .made_at
-        .is_none_or(|made_at| made_at == before.created_at)
-        && (change.of_subject.is_none() || change.of_subject == before.subject);
-    if !is_meant {
+    let is_another_account = match change.made_at {
+        Some(made_at) => made_at != before.created_at,
+        None => false,
+    };
+    if is_another_account || (change.of_subject.is_some() && change.of_subject != before.subject) {
         return Err(PeopleError::Changed(name.to_owned()));
     }
     let mut account = before.clone();
     let was_admin = is_active_admin(&account);
-    let is_another = change
-        .subject
-        .as_ref()
-        .is_some_and(|new| account.subject.is_some() && account.subject != *new);
-    let shuts_out = change.shuts_out || is_another;
+    let loses_its_subject = match &change.subject {
+        Some(new) => account.subject.is_some() && account.subject != *new,
+        None => false,
+    };
+    let shuts_out = change.shuts_out || loses_its_subject;
     if let Some(display_name) = &change.display_name {
         account.display_name.clone_from(display_name);
     }
@@ -236,25 +241,20 @@ async fn update(
     if let Some(rights) = &change.rights {
         account.rights.clone_from(rights);
     }
-    change
-        .roles
-        .iter()
-        .for_each(|role| account.rights.give(role));
+    for role in &change.roles {
+        account.rights.give(role);
+    }
     check_rights(&account.rights)?;
     account.disabled = change.disabled.unwrap_or(account.disabled);
     if account == before && !account.disabled && !shuts_out {
         return Ok(account);
     }
-    // Never twice the same, nor back with the clock: it tells the account's versions apart.
-    account.changed_at = now(connection)
-        .await?
-        .max(account.changed_at.after(Duration::from_millis(1)));
-    let (issuer, subject) = parts(account.subject.as_ref());
+    account.changed_at = next_change(connection, &account).await?;
     let rights = written(&account.rights);
     let values = [
         SqlValue::Text(&account.display_name),
-        SqlValue::MaybeText(issuer),
-        SqlValue::MaybeText(subject),
+        issuer_value(&account),
+        subject_value(&account),
         SqlValue::Int(account.disabled.into()),
         SqlValue::Int(account.rights.is_admin().into()),
         SqlValue::Text(&rights),
@@ -281,10 +281,12 @@ async fn take_roles(
 ) -> Result<Vec<String>, PeopleError> {
     let sql = format!("SELECT {ACCOUNT_COLUMNS} FROM tollgate_accounts a ORDER BY a.name");
     let accounts = connection.rows(&sql, &[], read_account).await?;
-    let with_role = accounts
-        .into_iter()
-        .filter(|account| account.rights.applications.contains_key(application));
-    let names: Vec<String> = with_role.map(|account| account.name).collect();
+    let mut names = Vec::new();
+    for account in accounts {
+        if account.rights.applications.contains_key(application) {
+            names.push(account.name);
+        }
+    }
     let roles = vec![RoleChange::Application(application.to_owned(), None)];
     let change = AccountChange {
         roles,
@@ -293,7 +295,7 @@ async fn take_roles(
     for name in &names {
         update(connection, name, &change).await?;
     }
-    // Those of admins and of viewers of the fleet, too: they were made for this application.
+    // Tokens of admins and of viewers of the fleet, too: they were made for this application.
     take_role_from_tokens(connection, application).await?;
     Ok(names)
 }
@@ -305,13 +307,10 @@ async fn replace_password(
     tokens: EarlierTokens,
 ) -> Result<UserAccount, PeopleError> {
     let name = proven.name;
-    let account = by_name(connection, name)
-        .await?
-        .ok_or_else(|| PeopleError::Unknown(name.to_owned()))?;
+    let found = by_name(connection, name).await?;
+    let account = found.ok_or_else(|| PeopleError::Unknown(name.to_owned()))?;
     proven.check(&account)?;
-    let changed_at = now(connection)
-        .await?
-        .max(account.changed_at.after(Duration::from_millis(1)));
+    let changed_at = next_change(connection, &account).await?;
     let values = [
         SqlValue::Text(hash),
         SqlValue::Int(changed_at.millis()),
@@ -329,6 +328,16 @@ async fn replace_password(
         changed_at,
         ..account
     })
+}
+
+/// The time of the next change of an account. The times tell versions of the account apart: none
+/// comes twice, even if the clock goes back.
+async fn next_change(
+    connection: &mut Connection,
+    account: &UserAccount,
+) -> Result<UnixTime, DatabaseError> {
+    let now = now(connection).await?;
+    Ok(now.max(account.changed_at.after(Duration::from_millis(1))))
 }
 
 async fn delete(connection: &mut Connection, name: &str) -> Result<(), PeopleError> {
@@ -350,7 +359,7 @@ fn is_active_admin(account: &UserAccount) -> bool {
         && (account.has_password || account.subject.is_some())
 }
 
-/// Somebody is an admin still, if somebody was.
+/// Refuses a change that leaves nobody an admin, where somebody was.
 async fn keep_an_admin(connection: &mut Connection, was_admin: bool) -> Result<(), PeopleError> {
     let sql = "SELECT COUNT(*) FROM tollgate_accounts \
                WHERE admin = 1 AND disabled = 0 AND (password IS NOT NULL OR subject IS NOT NULL)";
@@ -376,7 +385,7 @@ async fn alone(
             "{} at {} is {} already",
             subject.subject, subject.issuer, other.name
         ))),
-        _ => Ok(()),
+        Some(_) | None => Ok(()),
     }
 }
 
@@ -415,22 +424,23 @@ pub async fn end_sessions(connection: &mut Connection, name: &str) -> Result<u64
 
 async fn revoke_tokens(connection: &mut Connection, name: &str) -> Result<(), DatabaseError> {
     let sql = "UPDATE tollgate_tokens SET revoked = 1 WHERE account = ?";
-    connection
-        .execute(sql, &[SqlValue::Text(name)])
-        .await
-        .map(|_| ())
+    connection.execute(sql, &[SqlValue::Text(name)]).await?;
+    Ok(())
 }
 
 pub fn read_account(row: &SqlRow<'_>) -> Result<UserAccount, BadData> {
-    let password = row.maybe_text(2)?.map(ToOwned::to_owned);
-    let subject = row.maybe_text(3)?.zip(row.maybe_text(4)?);
     let name = row.text(0)?.to_owned();
-    Ok(UserAccount {
-        display_name: row.text(1)?.to_owned(),
-        subject: subject.map(|(issuer, subject)| OidcSubject {
+    let password = row.maybe_text(2)?.map(ToOwned::to_owned);
+    let subject = match (row.maybe_text(3)?, row.maybe_text(4)?) {
+        (Some(issuer), Some(subject)) => Some(OidcSubject {
             issuer: issuer.into(),
             subject: subject.into(),
         }),
+        _ => None,
+    };
+    Ok(UserAccount {
+        display_name: row.text(1)?.to_owned(),
+        subject,
         has_password: password.is_some(),
         password: StoredPassword(password),
         disabled: row.int(5)? != 0,
@@ -441,9 +451,16 @@ pub fn read_account(row: &SqlRow<'_>) -> Result<UserAccount, BadData> {
     })
 }
 
-fn parts(subject: Option<&OidcSubject>) -> (Option<&str>, Option<&str>) {
-    (
-        subject.map(|subject| subject.issuer.as_str()),
-        subject.map(|subject| subject.subject.as_str()),
-    )
+fn issuer_value(account: &UserAccount) -> SqlValue<'_> {
+    SqlValue::MaybeText(match &account.subject {
+        Some(subject) => Some(&subject.issuer),
+        None => None,
+    })
+}
+
+fn subject_value(account: &UserAccount) -> SqlValue<'_> {
+    SqlValue::MaybeText(match &account.subject {
+        Some(subject) => Some(&subject.subject),
+        None => None,
+    })
 }

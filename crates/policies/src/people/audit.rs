@@ -1,5 +1,5 @@
 //! The audit log: it is only appended to, and each entry carries the hash of the one before. The
-//! database refuses to change it; whoever gets around that is found by `verify_audit`.
+//! database refuses to change it; a change that gets around that is found by `verify_audit`.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -11,7 +11,7 @@ use crate::database::{DatabaseError, Page};
 use crate::model::is_hidden;
 use crate::time::UnixTime;
 
-/// Of each text. What is longer is cut.
+/// Bytes of each text: a longer one is cut.
 const MOST_BYTES: usize = 4096;
 /// The hash that stands before the first entry.
 const NOTHING: &str = "0";
@@ -58,7 +58,7 @@ pub struct AuditEntry {
 /// The result of verifying the log.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub enum AuditVerdict {
-    /// The hash of the last entry. Whoever keeps it elsewhere can tell later that nothing was cut
+    /// The hash of the last entry. A reader who keeps it elsewhere can tell later that nothing was cut
     /// off at the end.
     Intact { entries: u64, hash: String },
     /// The first entry that is not as it was written.
@@ -78,14 +78,12 @@ impl People {
         begin(&mut lease, "audit").await?;
         let now = lease.dialect().now();
         let sql = format!("SELECT number, mark, {now} FROM tollgate_heads WHERE name = 'audit'");
-        let read = |row: &SqlRow<'_>| {
-            Ok((
-                row.number(0)?,
-                row.text(1)?.to_owned(),
-                UnixTime::from_millis(row.int(2)?),
-            ))
-        };
-        let found = lease.row(&sql, &[], read).await?;
+        let found = lease
+            .row(&sql, &[], |row| {
+                let mark = row.text(1)?.to_owned();
+                Ok((row.number(0)?, mark, UnixTime::from_millis(row.int(2)?)))
+            })
+            .await?;
         let (number, previous, at) =
             found.ok_or_else(|| lease.broken("the audit log has no head"))?;
         let mut entry = AuditEntry {
@@ -119,16 +117,15 @@ impl People {
     /// Reads all of the log, and finds the first entry that was changed, removed, added or moved.
     pub async fn verify_audit(&self) -> Result<AuditVerdict, DatabaseError> {
         let mut lease = self.pool.take().await?;
-        let read = |row: &SqlRow<'_>| Ok((row.number(0)?, row.text(1)?.to_owned()));
+        let sql = "SELECT number, mark FROM tollgate_heads WHERE name = 'audit'";
         let head = lease
-            .row(
-                "SELECT number, mark FROM tollgate_heads WHERE name = 'audit'",
-                &[],
-                read,
-            )
+            .row(sql, &[], |row| {
+                Ok((row.number(0)?, row.text(1)?.to_owned()))
+            })
             .await?;
         let (entries, hash) = head.ok_or_else(|| lease.broken("the audit log has no head"))?;
-        let (mut seen, mut previous) = (0, NOTHING.to_owned());
+        let mut seen = 0;
+        let mut previous = NOTHING.to_owned();
         while seen < entries {
             let part = part(&mut lease, seen).await?;
             let last = seen;
@@ -213,22 +210,21 @@ async fn part(connection: &mut Connection, after: u64) -> Result<Vec<AuditEntry>
 }
 
 fn read_entry(row: &SqlRow<'_>) -> Result<AuditEntry, BadData> {
-    let text = |column| row.text(column).map(ToOwned::to_owned);
     let record = AuditRecord {
-        account: text(2)?,
-        action: text(3)?,
-        object: text(4)?,
-        address: text(5)?,
+        account: row.text(2)?.to_owned(),
+        action: row.text(3)?.to_owned(),
+        object: row.text(4)?.to_owned(),
+        address: row.text(5)?.to_owned(),
         outcome: AuditOutcome::read(row.text(6)?)?,
-        detail: text(7)?,
+        detail: row.text(7)?.to_owned(),
     };
     let at = UnixTime::from_millis(row.int(1)?);
     Ok(AuditEntry {
         number: row.number(0)?,
         at,
         record,
-        previous: text(8)?,
-        hash: text(9)?,
+        previous: row.text(8)?.to_owned(),
+        hash: row.text(9)?.to_owned(),
     })
 }
 

@@ -6,9 +6,8 @@ use crate::database::sql::{Connection, ConnectionPool, SqlRow};
 use crate::database::{DatabaseError, PolicyDatabase};
 use crate::time::UnixTime;
 
-/// Accounts, sessions, tokens and the audit log of a database of policies. A clone shares its
-/// connections. It has as many of its own as policies have: strangers, who are asked for here, keep
-/// no node from following.
+/// Accounts, sessions, tokens and the audit log of a database of policies. Clones share connections,
+/// which are others than those of policies: sign-ins of strangers keep no node from following.
 #[derive(Clone, Debug)]
 pub struct People {
     pub(super) pool: Arc<ConnectionPool>,
@@ -26,9 +25,10 @@ impl PolicyDatabase {
 pub async fn begin(connection: &mut Connection, head: &str) -> Result<(), DatabaseError> {
     connection.begin().await?;
     let sql = format!("UPDATE tollgate_heads SET number = number + 1 WHERE name = '{head}'");
-    match connection.execute(&sql, &[]).await? {
-        1 => Ok(()),
-        _ => Err(connection.broken(format!("tollgate_heads has no row for {head}"))),
+    if connection.execute(&sql, &[]).await? == 1 {
+        Ok(())
+    } else {
+        Err(connection.broken(format!("tollgate_heads has no row for {head}")))
     }
 }
 
@@ -37,7 +37,8 @@ pub async fn now(connection: &mut Connection) -> Result<UnixTime, DatabaseError>
     let found = connection
         .row(&sql, &[], |row: &SqlRow<'_>| row.int(0))
         .await?;
-    found
-        .map(UnixTime::from_millis)
-        .ok_or_else(|| connection.broken("it tells no time"))
+    match found {
+        Some(millis) => Ok(UnixTime::from_millis(millis)),
+        None => Err(connection.broken("it tells no time")),
+    }
 }

@@ -19,7 +19,7 @@ static HASHING: Semaphore = Semaphore::const_new(2);
 /// The hash of no password, to be compared with where there is no account.
 static NOBODY: LazyLock<Option<String>> = LazyLock::new(|| hashed("nobody's").ok());
 
-/// Its hash in the PHC's format.
+/// The hash of a password in the PHC's format.
 pub async fn hash(password: &str) -> Result<String, PeopleError> {
     if password.chars().count() < FEWEST_CHARACTERS || password.len() > MOST_BYTES {
         let bounds = format!(
@@ -28,27 +28,29 @@ pub async fn hash(password: &str) -> Result<String, PeopleError> {
         return Err(PeopleError::Invalid(bounds));
     }
     let password = password.to_owned();
-    on_a_thread(move || hashed(&password))
-        .await
-        .unwrap_or(Err(PeopleError::NoRandomness))
+    match on_a_thread(move || hashed(&password)).await {
+        Some(hash) => hash,
+        None => Err(PeopleError::NoRandomness),
+    }
 }
 
-/// Whether it is the password with this hash. Without a hash it takes as long to say no.
+/// Whether a password has this hash. Without a hash the answer takes as long.
 pub async fn verify(password: &str, hash: Option<&str>) -> bool {
     if password.len() > MOST_BYTES {
         return false;
     }
-    let (password, hash) = (password.to_owned(), hash.map(ToOwned::to_owned));
+    let password = password.to_owned();
+    let hash = hash.map(ToOwned::to_owned);
     let verifying = on_a_thread(move || {
-        let known = hash.is_some();
-        let hash = hash.as_ref().or(NOBODY.as_ref());
-        let hash = hash.and_then(|hash| PhcHash::new(hash).ok());
-        let fits = hash.is_some_and(|hash| {
-            Argon2::default()
-                .verify_password(password.as_bytes(), &hash)
-                .is_ok()
-        });
-        fits && known
+        let is_known = hash.is_some();
+        let Some(hash) = hash.as_ref().or(NOBODY.as_ref()) else {
+            return false;
+        };
+        let Ok(hash) = PhcHash::new(hash) else {
+            return false;
+        };
+        let verified = Argon2::default().verify_password(password.as_bytes(), &hash);
+        verified.is_ok() && is_known
     });
     verifying.await.unwrap_or(false)
 }
@@ -58,9 +60,13 @@ pub async fn verify(password: &str, hash: Option<&str>) -> bool {
 fn hashed(password: &str) -> Result<String, PeopleError> {
     let salt: [u8; 16] = random()?;
     let salt = SaltString::encode_b64(&salt).map_err(|_| PeopleError::NoRandomness)?;
-    let hash = Argon2::default().hash_password(password.as_bytes(), &salt);
-    hash.map(|hash| hash.to_string())
-        .map_err(|error| PeopleError::Invalid(format!("the password has no hash: {error}")))
+    match Argon2::default().hash_password(password.as_bytes(), &salt) {
+        Ok(hash) => Ok(hash.to_string()),
+        Err(error) => {
+            let text = format!("the password has no hash: {error}");
+            Err(PeopleError::Invalid(text))
+        }
+    }
 }
 
 /// `None`: the runtime ends.

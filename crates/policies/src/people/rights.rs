@@ -132,8 +132,11 @@ impl Rights {
 
     /// Whether `other` may do all of what these may.
     pub fn is_within(&self, other: &Self) -> bool {
-        let covers = |name: &String| self.role_in(name) <= other.role_in(name);
-        self.fleet <= other.fleet && self.applications.keys().all(covers)
+        self.fleet <= other.fleet
+            && self
+                .applications
+                .keys()
+                .all(|name| self.role_in(name) <= other.role_in(name))
     }
 }
 
@@ -143,7 +146,7 @@ pub fn may(rights: &Rights, operation: Operation, application: &str) -> bool {
     let role = rights.role_in(application);
     match operation {
         Operation::View => role >= Some(ApplicationRole::Viewer),
-        // Its bounds are what its owners must keep.
+        // An application's bounds are what its owners must keep.
         Operation::Change(ObjectKind::Application) | Operation::Delete(ObjectKind::Application) => {
             rights.is_admin()
         }
@@ -284,13 +287,14 @@ mod tests {
                 let mut covered = true;
                 for operation in operations() {
                     for application in ["shop", "bank", "else"] {
-                        let allowed = |rights| may(rights, operation, application);
+                        let [by_one, by_other, by_common] =
+                            [one, other, &common].map(|rights| may(rights, operation, application));
                         assert_eq!(
-                            allowed(&common),
-                            allowed(one) && allowed(other),
+                            by_common,
+                            by_one && by_other,
                             "{one:?} {other:?} {operation:?}"
                         );
-                        covered &= !allowed(one) || allowed(other);
+                        covered &= !by_one || by_other;
                     }
                 }
                 assert_eq!(one.is_within(other), covered, "{one:?} within {other:?}");

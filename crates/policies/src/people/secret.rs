@@ -17,7 +17,7 @@ const ENCODED_BYTES: usize = 43;
 pub struct Secret(String);
 
 impl Secret {
-    /// The kind of secret is told by its beginning, for those who find one in the wrong place.
+    /// The beginning of a secret names its kind, for people who find one in the wrong place.
     pub(super) fn new(beginning: &str) -> Result<Self, PeopleError> {
         let bits: [u8; 32] = random()?;
         Ok(Self(format!("{beginning}{}", URL_SAFE_NO_PAD.encode(bits))))
@@ -40,9 +40,14 @@ impl fmt::Debug for Secret {
 
 /// Whether `text` looks like one, so that nobody asks the database for what it cannot have.
 pub fn is_secret(beginning: &str, text: &str) -> bool {
-    let is_of_base64 = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    text.strip_prefix(beginning)
-        .is_some_and(|rest| rest.len() == ENCODED_BYTES && rest.bytes().all(is_of_base64))
+    match text.strip_prefix(beginning) {
+        Some(rest) => rest.len() == ENCODED_BYTES && rest.bytes().all(is_of_base64),
+        None => false,
+    }
+}
+
+fn is_of_base64(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_'
 }
 
 /// In hex. All that is stored: bits that were drawn at random need no slow hash.
@@ -68,7 +73,8 @@ mod tests {
 
     #[test]
     fn secrets_differ_and_are_not_shown() {
-        let (one, other) = (Secret::new("tgt_").unwrap(), Secret::new("tgt_").unwrap());
+        let one = Secret::new("tgt_").unwrap();
+        let other = Secret::new("tgt_").unwrap();
         assert_ne!(one.expose(), other.expose());
         assert!(is_secret("tgt_", one.expose()) && !is_secret("tgs_", one.expose()));
         for other in [

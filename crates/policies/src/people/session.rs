@@ -1,4 +1,4 @@
-//! Sessions: whoever has the secret is logged in, until it was idle for too long, is too old, or
+//! Sessions: a holder of the secret is logged in, until it was idle for too long, is too old, or
 //! was ended.
 
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::database::DatabaseError;
 use crate::database::sql::{BadData, Connection, SqlRow, SqlValue};
 use crate::time::UnixTime;
 
-/// Of a session's secret.
+/// The beginning of a session's secret.
 pub const SESSION_BEGINNING: &str = "tgs_";
 
 /// How long a session lasts without a request, and at most.
@@ -32,7 +32,7 @@ pub struct Session {
     /// Moved on while it is used.
     pub idle_until: UnixTime,
     pub ends_at: UnixTime,
-    /// The time of the database when it told this.
+    /// The time of the database when the session was read.
     pub read_at: UnixTime,
 }
 
@@ -150,7 +150,8 @@ async fn insert(
     proven: ProvenAccount<'_>,
     terms: SessionTerms,
 ) -> Result<(Secret, Session), PeopleError> {
-    let (secret, name) = (Secret::new(SESSION_BEGINNING)?, proven.name);
+    let secret = Secret::new(SESSION_BEGINNING)?;
+    let name = proven.name;
     let now = now(connection).await?;
     let account = by_name(connection, name)
         .await?
@@ -222,13 +223,12 @@ struct FoundSession {
 
 fn read_session(row: &SqlRow<'_>) -> Result<FoundSession, BadData> {
     let account = read_account(row)?;
-    let time = |column| row.int(column).map(UnixTime::from_millis);
     let session = Session {
         account: account.name.clone(),
-        begun_at: time(9)?,
-        idle_until: time(10)?,
-        ends_at: time(11)?,
-        read_at: time(13)?,
+        begun_at: UnixTime::from_millis(row.int(9)?),
+        idle_until: UnixTime::from_millis(row.int(10)?),
+        ends_at: UnixTime::from_millis(row.int(11)?),
+        read_at: UnixTime::from_millis(row.int(13)?),
     };
     Ok(FoundSession {
         account,

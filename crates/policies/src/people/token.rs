@@ -17,7 +17,7 @@ use crate::database::DatabaseError;
 use crate::database::sql::{BadData, Connection, SqlRow, SqlValue};
 use crate::time::UnixTime;
 
-/// Of a token's secret.
+/// The beginning of a token's secret.
 const BEGINNING: &str = "tgt_";
 
 const MOST_LABEL_BYTES: usize = 128;
@@ -85,23 +85,24 @@ impl People {
              FROM tollgate_tokens t JOIN tollgate_accounts a ON a.name = t.account WHERE t.hash = ?",
             lease.dialect().now()
         );
-        let read = |row: &SqlRow<'_>| {
-            Ok((
-                read_account(row)?,
-                read_token(row, 9)?,
-                UnixTime::from_millis(row.int(15)?),
-            ))
-        };
-        let found = lease.row(&sql, &[SqlValue::Text(&hash)], read).await?;
+        let found = lease
+            .row(&sql, &[SqlValue::Text(&hash)], |row| {
+                let now = UnixTime::from_millis(row.int(15)?);
+                Ok((read_account(row)?, read_token(row, 9)?, now))
+            })
+            .await?;
         lease.give_back();
-        let valid = found.filter(|(account, token, now)| !account.disabled && token.is_valid(*now));
-        Ok(valid.map(|(account, token, _)| {
-            let rights = account.rights.common(&token.scope);
-            (UserAccount { rights, ..account }, token)
-        }))
+        let Some((account, token, now)) = found else {
+            return Ok(None);
+        };
+        if account.disabled || !token.is_valid(now) {
+            return Ok(None);
+        }
+        let rights = account.rights.common(&token.scope);
+        Ok(Some((UserAccount { rights, ..account }, token)))
     }
 
-    /// Those of an account, oldest first, revoked ones too.
+    /// The tokens of an account, oldest first, revoked ones too.
     pub async fn tokens(&self, name: &str) -> Result<Vec<ApiToken>, DatabaseError> {
         let mut lease = self.pool.take().await?;
         let found = tokens_of(&mut lease, name).await?;
@@ -127,7 +128,8 @@ async fn create(
     proven: ProvenAccount<'_>,
     new: &NewToken,
 ) -> Result<(Secret, ApiToken), PeopleError> {
-    let (now, name) = (now(connection).await?, proven.name);
+    let now = now(connection).await?;
+    let name = proven.name;
     let account = by_name(connection, name)
         .await?
         .ok_or_else(|| PeopleError::Unknown(name.to_owned()))?;
@@ -154,7 +156,8 @@ async fn create(
             )
             .await?;
     }
-    let (secret, id) = (Secret::new(BEGINNING)?, random::<9>()?);
+    let secret = Secret::new(BEGINNING)?;
+    let id = random::<9>()?;
     let token = ApiToken {
         id: URL_SAFE_NO_PAD.encode(id),
         label: new.label.clone(),
@@ -163,7 +166,8 @@ async fn create(
         expires_at: new.expires_in.map(|within| now.after(within)),
         revoked: false,
     };
-    let (hash, scope) = (secret.hash(), written(&token.scope));
+    let hash = secret.hash();
+    let scope = written(&token.scope);
     let values = [
         SqlValue::Text(&token.id),
         SqlValue::Text(&hash),

@@ -4,9 +4,9 @@ use crate::config::check::store::pem;
 use crate::config::file::identity::openid::RawOpenId;
 use crate::config::file::scalar::path::FilePath;
 use crate::config::report::{Report, ValueProblem, quote};
-use crate::config::settings::{GroupRole, SignInSpec};
+use crate::config::settings::SignInSpec;
 use crate::config::yaml::decode::Located;
-use crate::identity::openid::spec::{ClientSecret, OpenIdSpec};
+use crate::identity::openid::spec::{ClientSecret, GroupRole, OpenIdSpec};
 use crate::transport::tls::client::{ClientTls, ClientTlsSpec};
 
 /// The scope without which there is no ID token (OpenID Connect Core §3.1.2.1).

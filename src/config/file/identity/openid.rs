@@ -8,12 +8,11 @@ use crate::config::file::scalar::path::FilePath;
 use crate::config::file::scalar::text::PlainText;
 use crate::config::file::store::PemPath;
 use crate::config::report::{ValueProblem, quote};
-use crate::config::settings::GroupRole;
 use crate::config::yaml::collection::{Mapping, NonEmptyList, OneOrMore};
 use crate::config::yaml::decode::{Located, Scalar};
 use crate::config::yaml::record::record;
 use crate::config::yaml::schema::or_variable;
-use crate::identity::openid::spec::is_this_machine;
+use crate::identity::openid::spec::{GroupRole, is_this_machine};
 
 record! {
     /// A provider of OpenID Connect, at which people sign in to the console.

@@ -3,11 +3,10 @@
 
 use tollgate_limiter::limit::units::show_size;
 
-use crate::config::file::policies::{RawApplication, RawResource, RawStrategy};
-use crate::config::file::scalar::text::DefinedName;
+use crate::config::file::policies::{RawApplication, RawResource};
 use crate::config::overlay::part;
 use crate::config::report::{Location, Report, ValueProblem, quote};
-use crate::config::yaml::collection::{Mapping, MappingEntry};
+use crate::config::yaml::collection::Mapping;
 use crate::config::yaml::decode::Setting;
 use crate::config::yaml::node::YamlValue;
 use crate::route::expression::PathExpression;
@@ -77,56 +76,58 @@ fn beyond<K, V>(setting: &Setting<Mapping<K, V>>, most: usize) -> Option<&Locati
 /// The first plan with a limit beyond the most.
 pub fn plan_limit_beyond(raw: &RawApplication) -> Option<&Location> {
     let mut found = 0;
-    let beyond = raw
-        .plans
-        .members()
-        .iter()
-        .find(|MappingEntry { value, .. }| {
-            found += value.as_ref().map_or(0, |plan| plan.limits.members().len());
-            found > MOST_PLAN_LIMITS
-        });
-    beyond.map(|entry| &entry.location)
+    for entry in raw.plans.members() {
+        if let Some(plan) = &entry.value {
+            found += plan.limits.members().len();
+            if found > MOST_PLAN_LIMITS {
+                return Some(&entry.location);
+            }
+        }
+    }
+    None
 }
 
 /// The first resource with an expression beyond the most.
 fn expression_beyond(raw: &RawApplication) -> Option<&Location> {
     let mut found = 0;
-    let mut resources = raw.resources.valid()?.0.iter();
-    let beyond = resources.find(|MappingEntry { value, .. }| {
-        found += value
-            .as_ref()
-            .map_or(0, |resource| expressions(resource).count());
-        found > MOST_EXPRESSIONS
-    });
-    beyond.map(|entry| &entry.location)
+    for entry in raw.resources.members() {
+        if let Some(resource) = &entry.value {
+            found += expressions(resource).len();
+            if found > MOST_EXPRESSIONS {
+                return Some(&entry.location);
+            }
+        }
+    }
+    None
 }
 
 /// The first strategy with a candidate beyond the most.
 fn candidate_beyond(raw: &RawApplication) -> Option<&Location> {
-    let tried = |entry: &&MappingEntry<DefinedName, RawStrategy>| {
-        entry
-            .value
-            .as_ref()
-            .is_some_and(|strategy| strategy.candidate.is_present())
-    };
-    raw.strategies
-        .members()
-        .iter()
-        .filter(tried)
-        .nth(MOST_CANDIDATES)
-        .map(|entry| &entry.location)
+    let mut candidates = 0;
+    for entry in raw.strategies.members() {
+        if let Some(strategy) = &entry.value
+            && strategy.candidate.is_present()
+        {
+            candidates += 1;
+            if candidates > MOST_CANDIDATES {
+                return Some(&entry.location);
+            }
+        }
+    }
+    None
 }
 
 /// Reports expressions that could hold up all requests of a node.
 fn check_expressions(raw: &RawApplication, report: &mut Report) {
-    let resources = raw
-        .resources
-        .members()
-        .iter()
-        .filter_map(|entry| entry.value.as_ref());
+    let mut all = Vec::new();
+    for entry in raw.resources.members() {
+        if let Some(resource) = &entry.value {
+            all.extend(expressions(resource));
+        }
+    }
     let mut sum = 0;
-    // Further ones are reported already.
-    for (text, location) in resources.flat_map(expressions).take(MOST_EXPRESSIONS) {
+    // Further expressions are reported already.
+    for (text, location) in all.into_iter().take(MOST_EXPRESSIONS) {
         if PathExpression::compile(text).is_err() {
             continue;
         }
@@ -152,30 +153,39 @@ fn check_expressions(raw: &RawApplication, report: &mut Report) {
 /// The least power of two that an expression is within once it is compiled, in bytes. `None`: it is
 /// beyond the most.
 fn compiled_size(text: &str) -> Option<usize> {
-    let sizes = std::iter::successors(Some(512), |size| Some(size * 2))
-        .take_while(|size| *size <= MOST_COMPILED);
-    sizes
-        .into_iter()
-        .find(|size| PathExpression::is_within(text, *size))
+    let mut size = 512;
+    while size <= MOST_COMPILED {
+        if PathExpression::is_within(text, size) {
+            return Some(size);
+        }
+        size *= 2;
+    }
+    None
 }
 
 /// The expressions among the paths of a resource. They are mappings; other paths are texts.
-fn expressions(resource: &RawResource) -> impl Iterator<Item = (&str, &Location)> {
-    let path = resource
-        .r#match
-        .valid()
-        .and_then(|conditions| match &conditions.0.value {
-            YamlValue::Map(entries) => part::entry(entries, "path"),
-            _ => None,
-        });
-    let paths = path.map_or(&[][..], |path| match &path.value.value {
-        YamlValue::List(paths) => paths,
-        _ => std::slice::from_ref(&path.value),
-    });
-    paths.iter().filter_map(|path| match &path.value {
-        YamlValue::Map(entries) => entries
-            .first()
-            .and_then(|entry| Some((part::text_of(&entry.value)?, &entry.value.location))),
-        _ => None,
-    })
+fn expressions(resource: &RawResource) -> Vec<(&str, &Location)> {
+    let Some(conditions) = resource.r#match.valid() else {
+        return Vec::new();
+    };
+    let YamlValue::Map(entries) = &conditions.0.value else {
+        return Vec::new();
+    };
+    let paths = match part::entry(entries, "path") {
+        Some(path) => match &path.value.value {
+            YamlValue::List(paths) => paths.as_slice(),
+            _ => std::slice::from_ref(&path.value),
+        },
+        None => &[],
+    };
+    let mut expressions = Vec::new();
+    for path in paths {
+        if let YamlValue::Map(entries) = &path.value
+            && let Some(entry) = entries.first()
+            && let Some(text) = part::text_of(&entry.value)
+        {
+            expressions.push((text, &entry.value.location));
+        }
+    }
+    expressions
 }

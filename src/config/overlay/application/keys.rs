@@ -24,18 +24,22 @@ pub fn table(
     if keys.is_empty() {
         return None;
     }
-    let clients = raw.clients.members().iter();
-    let plans: HashMap<&str, &Located<DefinedName>> = clients
-        .filter_map(|client| Some((client.text.as_str(), client.value.as_ref()?)))
-        .collect();
+    let mut plans: HashMap<&str, &Located<DefinedName>> = HashMap::new();
+    for client in raw.clients.members() {
+        if let Some(plan) = &client.value {
+            plans.insert(&client.text, plan);
+        }
+    }
     let space = [ClientSpace::Application(application)];
     let mut entries = ApiKeyEntries::of(&space);
     for key in keys {
-        key.value.iter().for_each(|raw| check_labels(raw, report));
-        let raw = key
-            .key
-            .zip(key.value)
-            .map(|(name, raw)| as_of_file(&name.0, raw, &plans));
+        if let Some(raw) = &key.value {
+            check_labels(raw, report);
+        }
+        let raw = match (key.key, key.value) {
+            (Some(name), Some(raw)) => Some(as_of_file(&name.0, raw, &plans)),
+            _ => None,
+        };
         entries.add(raw.as_ref(), report);
     }
     entries.into_tables()?.pop()
@@ -43,15 +47,14 @@ pub fn table(
 
 /// Reports labels that no header field could have.
 fn check_labels(raw: &RawPolicyKey, report: &mut Report) {
-    for Located {
-        location,
-        value: PlainText(text),
-    } in raw
-        .labels
-        .members()
-        .iter()
-        .filter_map(|label| label.value.as_ref())
-    {
+    for label in raw.labels.members() {
+        let Some(Located {
+            location,
+            value: PlainText(text),
+        }) = &label.value
+        else {
+            continue;
+        };
         if text.len() > LONGEST_LABEL || text.contains(char::is_control) {
             let problem = ValueProblem::new(format!(
                 "a label has at most {LONGEST_LABEL} bytes, and no control characters"
@@ -80,16 +83,18 @@ fn as_of_file(
         }),
         written => written,
     };
-    let plan = id.valid().and_then(|id| plans.get(id.value.0.as_str()));
-    let plan = plan.map(|plan| Located {
-        location: plan.location.clone(),
-        value: DefinedName(plan.value.0.clone()),
-    });
+    let plan = match id.valid().and_then(|id| plans.get(&*id.value.0)) {
+        Some(plan) => Setting::Valid(Located {
+            location: plan.location.clone(),
+            value: DefinedName(plan.value.0.clone()),
+        }),
+        None => Setting::Absent,
+    };
     RawApiKey {
         location,
         id,
         key_sha256,
-        plan: plan.map_or(Setting::Absent, Setting::Valid),
+        plan,
         labels,
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! Applications share hosts and the store with others, and many people edit them.
 
-use crate::config::file::policies::{RawApplication, RawStrategy};
+use crate::config::file::policies::RawApplication;
 use crate::config::overlay::part;
 use crate::config::report::{Report, ValueProblem, quote};
 use crate::config::yaml::node::{NodeEntry, YamlNode, YamlValue};
@@ -44,34 +44,31 @@ const SAFE_TYPES: [&str; 4] = [
 /// Reports what the limits of an application's strategies, and their candidates, have that is the
 /// file's alone.
 pub fn check(raw: &RawApplication, report: &mut Report) {
-    let strategies = raw
-        .strategies
-        .members()
-        .iter()
-        .filter_map(|entry| entry.value.as_ref());
-    for limit in strategies.flat_map(limits) {
-        check_plans(limit, report);
-        check_answers(limit, report);
+    for entry in raw.strategies.members() {
+        let Some(strategy) = &entry.value else {
+            continue;
+        };
+        if let Some(limit) = strategy.limit.valid() {
+            check_limit(&limit.0, report);
+        }
+        if let Some(candidate) = strategy.candidate.valid()
+            && let Some(limit) = candidate.limit.valid()
+        {
+            check_limit(&limit.0, report);
+        }
     }
 }
 
-/// The limit of a strategy and that of its candidate.
-fn limits(strategy: &RawStrategy) -> impl Iterator<Item = &YamlNode> {
-    let tried = strategy
-        .candidate
-        .valid()
-        .and_then(|candidate| candidate.limit.valid());
-    strategy
-        .limit
-        .valid()
-        .into_iter()
-        .chain(tried)
-        .map(|limit| &limit.0)
+fn check_limit(limit: &YamlNode, report: &mut Report) {
+    check_plans(limit, report);
+    check_answers(limit, report);
 }
 
 /// Reports plans in the store: by their name, an editor would read any hash there is.
 fn check_plans(limit: &YamlNode, report: &mut Report) {
-    if let Some(redis) = member(limit, "plans").and_then(|plans| member(plans, "redis")) {
+    if let Some(plans) = member(limit, "plans")
+        && let Some(redis) = member(plans, "redis")
+    {
         let problem = ValueProblem::new(
             "a limit of policies has no plans in the store: it could read any hash there",
         );
@@ -89,11 +86,12 @@ fn check_answers(limit: &YamlNode, report: &mut Report) {
     };
     if let Some(refusal) = member(on_limit, "reject") {
         check_fields(refusal, report);
-        member(refusal, "content_type")
-            .into_iter()
-            .for_each(|written| check_type(written, report));
+        if let Some(written) = member(refusal, "content_type") {
+            check_type(written, report);
+        }
     }
-    if let Some(answer) = member(on_limit, "degrade").and_then(|degrade| member(degrade, "respond"))
+    if let Some(degrade) = member(on_limit, "degrade")
+        && let Some(answer) = member(degrade, "respond")
     {
         check_fields(answer, report);
         check_has_type(answer, report);
@@ -106,16 +104,12 @@ fn check_fields(answer: &YamlNode, report: &mut Report) {
         key,
         key_location,
         value,
-    } in member(answer, "headers").into_iter().flat_map(entries)
+    } in header_fields(answer)
     {
         let name = key.to_ascii_lowercase();
-        let is_own = name.starts_with("x-")
-            && !UNSAFE_BEGINNINGS
-                .iter()
-                .any(|unsafe_one| name.starts_with(unsafe_one));
         if name == "content-type" {
             check_type(value, report);
-        } else if !is_own && !SAFE_FIELDS.contains(&&*name) {
+        } else if !is_safe_field(&name) {
             let problem = ValueProblem::new(format!(
                 "a limit of policies does not answer with {}",
                 quote(key)
@@ -126,18 +120,27 @@ fn check_fields(answer: &YamlNode, report: &mut Report) {
     }
 }
 
+/// Whether a field of this name in small letters acts on nothing but its own answer.
+fn is_safe_field(name: &str) -> bool {
+    if name.starts_with("x-") {
+        let mut beginnings = UNSAFE_BEGINNINGS.iter();
+        !beginnings.any(|beginning| name.starts_with(beginning))
+    } else {
+        SAFE_FIELDS.contains(&name)
+    }
+}
+
 /// Reports a type of bodies that browsers run. Of several with commas between them they take the
 /// last.
 fn check_type(written: &YamlNode, report: &mut Report) {
     let YamlValue::Scalar { text, .. } = &written.value else {
         return;
     };
-    let essence = text
-        .split(';')
-        .next()
-        .unwrap_or_default()
-        .trim()
-        .to_ascii_lowercase();
+    let essence = match text.split_once(';') {
+        Some((essence, _)) => essence,
+        None => text,
+    };
+    let essence = essence.trim().to_ascii_lowercase();
     let is_safe = SAFE_TYPES.contains(&&*essence) || essence.ends_with("+json");
     if !is_safe || text.contains(',') {
         let problem = ValueProblem::new(format!(
@@ -151,12 +154,9 @@ fn check_type(written: &YamlNode, report: &mut Report) {
 
 /// Reports a body without a type, which browsers would guess from its text.
 fn check_has_type(answer: &YamlNode, report: &mut Report) {
-    let has_type = || {
-        let mut fields = member(answer, "headers").into_iter().flat_map(entries);
-        fields.any(|field| field.key.eq_ignore_ascii_case("content-type"))
-    };
+    let mut fields = header_fields(answer).iter();
     if let Some(body) = member(answer, "body")
-        && !has_type()
+        && !fields.any(|field| field.key.eq_ignore_ascii_case("content-type"))
     {
         let problem = ValueProblem::new(
             "the body has no type: browsers would guess one, such as that of a page",
@@ -170,8 +170,19 @@ fn check_has_type(answer: &YamlNode, report: &mut Report) {
 
 /// The value of a key of a mapping, unless it is nothing.
 fn member<'a>(node: &'a YamlNode, key: &str) -> Option<&'a YamlNode> {
-    let found = part::entry(entries(node), key).map(|entry| &entry.value);
-    found.filter(|value| !value.value.is_null())
+    let entry = part::entry(entries(node), key)?;
+    if entry.value.value.is_null() {
+        None
+    } else {
+        Some(&entry.value)
+    }
+}
+
+fn header_fields(answer: &YamlNode) -> &[NodeEntry] {
+    match member(answer, "headers") {
+        Some(headers) => entries(headers),
+        None => &[],
+    }
 }
 
 fn entries(node: &YamlNode) -> &[NodeEntry] {

@@ -1,5 +1,5 @@
-//! An application of a policy document by itself: read, and checked as far as that goes without the
-//! file and without other applications. What comes of it stays good for as long as its objects do.
+//! An application of a policy document, read and checked without the file and without the other
+//! applications. The result holds for as long as the application's objects do.
 //!
 //! `bounds` says how much it may have, and `limit_rules` what its limits may not; `plans` and
 //! `keys` make tables of its plans and its API keys.
@@ -27,7 +27,7 @@ use crate::plain_text::is_plain_text;
 /// Bytes of a description at most.
 const LONGEST_DESCRIPTION: usize = 1_024;
 
-/// An application, ready to be laid over a file.
+/// An application that can be applied to a file.
 pub struct CheckedApplication {
     pub name: String,
     /// Without the plans, clients and keys. `None`: it has a mistake, which was reported.
@@ -37,7 +37,7 @@ pub struct CheckedApplication {
     /// The plans of its limits, by their names.
     pub plans: Vec<(String, Arc<StrategyPlans>)>,
     keys: Option<Arc<ApiKeyTable>>,
-    /// The result of laying it over the file of its node.
+    /// The result of applying the application to the file of its node.
     applied: OnceLock<AppliedApplication>,
 }
 
@@ -51,11 +51,12 @@ impl CheckedApplication {
             value: mut raw,
         } = entry;
         check(&name, &location, raw.as_ref(), report);
-        let keys = raw.as_mut().and_then(|raw| keys::table(&name, raw, report));
-        let plans = raw
-            .as_mut()
-            .map(|raw| plans::of(&name, raw, report))
-            .unwrap_or_default();
+        let mut keys = None;
+        let mut plans = Vec::new();
+        if let Some(raw) = &mut raw {
+            keys = keys::table(&name, raw, report);
+            plans = plans::of(&name, raw, report);
+        }
         let applied = OnceLock::new();
         Self {
             name,
@@ -72,23 +73,24 @@ impl CheckedApplication {
         self.applied.get().filter(|applied| applied.is_for(node))
     }
 
-    /// Keeps what has come of it.
+    /// Keeps the result of applying the application.
     pub fn keep_applied(&self, applied: AppliedApplication) {
-        // The first holds: what has come of it elsewhere is not for this node.
+        // The first result stays: a later one is another node's.
         let _ = self.applied.set(applied);
     }
 
     pub fn strategies(
         &self,
     ) -> impl Iterator<Item = (&MappingEntry<DefinedName, RawStrategy>, &RawStrategy)> {
-        let raw = self.raw.as_ref().filter(|_| self.has_good_name);
-        let strategies = raw.map(|raw| raw.strategies.members()).unwrap_or_default();
-        strategies
-            .iter()
-            .filter_map(|entry| entry.key.as_ref().and(Some((entry, entry.value.as_ref()?))))
+        let strategies = match &self.raw {
+            Some(raw) if self.has_good_name => raw.strategies.members(),
+            Some(_) | None => &[],
+        };
+        let named = strategies.iter().filter(|entry| entry.key.is_some());
+        named.filter_map(|entry| Some((entry, entry.value.as_ref()?)))
     }
 
-    /// The file's routes that it lists, and where.
+    /// The file's routes that the application lists, and where.
     pub fn routes(&self) -> impl Iterator<Item = (&str, &Location)> {
         let listed = self
             .raw
@@ -98,19 +100,20 @@ impl CheckedApplication {
         listed.map(|route| (&*route.value.0, &route.location))
     }
 
-    /// Adds its keys to those of its routes and of their parts.
+    /// Adds the application's keys to those of its routes and of their parts.
     pub fn add_keys(&self, all: &mut RouteKeys) {
-        let Some(table) = &self.keys else { return };
-        let resources = self.raw.iter().flat_map(|raw| raw.resources.members());
-        let parts =
-            resources.filter(|entry| entry.value.as_ref().and_then(conditions_of).is_some());
-        let parts = parts.map(|part| joined_name(&self.name, &part.text));
-        for route in self
-            .routes()
-            .map(|(route, _)| route.to_owned())
-            .chain(parts)
-        {
-            all.add(route, table.clone());
+        let (Some(table), Some(raw)) = (&self.keys, &self.raw) else {
+            return;
+        };
+        for (route, _) in self.routes() {
+            all.add(route.to_owned(), table.clone());
+        }
+        for entry in raw.resources.members() {
+            if let Some(resource) = &entry.value
+                && conditions_of(resource).is_some()
+            {
+                all.add(joined_name(&self.name, &entry.text), table.clone());
+            }
         }
     }
 }
@@ -121,24 +124,24 @@ pub fn checked_applications(
     report: &mut Report,
 ) -> Option<Vec<Arc<CheckedApplication>>> {
     let RawPolicies { applications } = RawPolicies::decode(document, report)?;
-    let is_known = !applications.is_invalid();
-    let checked = |entry| Arc::new(CheckedApplication::of(entry, report));
-    is_known.then(|| {
-        applications
-            .into_members()
-            .into_iter()
-            .map(checked)
-            .collect()
-    })
+    if applications.is_invalid() {
+        return None;
+    }
+    let mut checked = Vec::new();
+    for entry in applications.into_members() {
+        checked.push(Arc::new(CheckedApplication::of(entry, report)));
+    }
+    Some(checked)
 }
 
 /// The conditions of a resource that is a part of its route. `None`: it is the whole route.
 pub fn conditions_of(resource: &RawResource) -> Option<&YamlNode> {
-    resource
-        .r#match
-        .valid()
-        .map(|conditions| &conditions.0)
-        .filter(|conditions| !part::is_whole(conditions))
+    let conditions = &resource.r#match.valid()?.0;
+    if part::is_whole(conditions) {
+        None
+    } else {
+        Some(conditions)
+    }
 }
 
 /// Checks the application itself. A dot in a name would give `APPLICATION.STRATEGY` two readings,

@@ -26,22 +26,20 @@ pub fn of(
     raw: &mut RawApplication,
     report: &mut Report,
 ) -> Vec<(String, Arc<StrategyPlans>)> {
-    // Reported by `bounds`: nothing is built of them.
+    // Plans beyond the bound are reported by `bounds`, and nothing is built of them.
     if bounds::plan_limit_beyond(raw).is_some() {
         raw.plans = Setting::Invalid;
     }
-    let (plans, clients) = (
-        replace(&mut raw.plans, Setting::Absent),
-        replace(&mut raw.clients, Setting::Absent),
-    );
+    let plans = replace(&mut raw.plans, Setting::Absent);
+    let clients = replace(&mut raw.clients, Setting::Absent);
     let strategies = &raw.strategies;
     let plans_are_known = !plans.is_invalid();
     let strategies_are_known = !strategies.is_invalid();
     let plans = plans.into_members();
-    let names: HashMap<String, Arc<str>> = plans
-        .iter()
-        .map(|plan| (plan.text.clone(), plan.text.as_str().into()))
-        .collect();
+    let mut names: HashMap<String, Arc<str>> = HashMap::new();
+    for plan in &plans {
+        names.insert(plan.text.clone(), plan.text.as_str().into());
+    }
     let mut assigned = Vec::new();
     for MappingEntry {
         text: client,
@@ -93,13 +91,15 @@ pub fn of(
         ..
     } in strategies.members()
     {
-        let by = value.as_ref().and_then(|raw| raw.client.valid()).cloned();
-        let (location, application) = (location.clone(), clients.clone());
+        let by = match value {
+            Some(raw) => raw.client.valid().cloned(),
+            None => None,
+        };
         by_strategy.insert(
             text,
             StrategyPlans {
-                location,
-                application,
+                location: location.clone(),
+                application: clients.clone(),
                 by,
                 plans: Vec::new(),
             },
@@ -109,13 +109,13 @@ pub fn of(
         text: plan, value, ..
     } in plans
     {
-        let limits = value
-            .map(|raw| raw.limits.into_members())
-            .unwrap_or_default();
-        limits
-            .iter()
-            .filter_map(|limit| limit.value.as_ref())
-            .for_each(|raw| check_values(raw, report));
+        let Some(plan_limits) = value else { continue };
+        let limits = plan_limits.limits.into_members();
+        for limit in &limits {
+            if let Some(raw) = &limit.value {
+                check_values(raw, report);
+            }
+        }
         for MappingEntry {
             text: strategy,
             location,
@@ -143,12 +143,13 @@ pub fn of(
             }
         }
     }
-    let planned = by_strategy
-        .into_iter()
-        .filter(|(_, plans)| !plans.plans.is_empty());
+    let mut planned = Vec::new();
+    for (strategy, plans) in by_strategy {
+        if !plans.plans.is_empty() {
+            planned.push((joined_name(application, strategy), Arc::new(plans)));
+        }
+    }
     planned
-        .map(|(strategy, plans)| (joined_name(application, strategy), Arc::new(plans)))
-        .collect()
 }
 
 /// Reports a plan by too many values of a response: all limits of a route may have such plans.

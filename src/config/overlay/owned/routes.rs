@@ -46,7 +46,9 @@ impl<'a> OwnedRoutes<'a> {
                     ValueProblem::new(format!("{} is in the list twice", quote(route)))
                         .hint("keep one of the two")
                 } else {
-                    let (route, owner, application) = (quote(route), quote(owner), quote(name));
+                    let route = quote(route);
+                    let owner = quote(owner);
+                    let application = quote(name);
                     let place = first.line_beside(location);
                     ValueProblem::new(format!(
                         "route {route} is of application {owner} ({place}), and of {application} too"
@@ -63,7 +65,8 @@ impl<'a> OwnedRoutes<'a> {
     /// mistake was reported.
     pub fn find(
         &self,
-        (application, raw): (&CheckedApplication, &RawApplication),
+        application: &CheckedApplication,
+        raw: &RawApplication,
         resource: &RawResource,
         report: &mut Report,
     ) -> Option<usize> {
@@ -78,7 +81,7 @@ impl<'a> OwnedRoutes<'a> {
         }
         let mut own: Vec<&str> = application.routes().map(|(route, _)| route).collect();
         if own.contains(&&**name) {
-            // That another has it as well is reported where it is listed.
+            // Another application that has the route as well is reported where it lists it.
             return found;
         }
         let problem = match owner {

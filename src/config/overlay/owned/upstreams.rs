@@ -15,50 +15,50 @@ pub struct OwnedUpstreams(HashMap<String, HashSet<String>>);
 
 impl OwnedUpstreams {
     pub fn read(applications: &[Arc<CheckedApplication>]) -> Self {
-        let listed = |raw: &RawApplication| {
-            raw.upstreams
-                .valid()
-                .into_iter()
-                .flat_map(|list| &list.0)
-                .map(|at| at.value.0.to_string())
-                .collect()
-        };
-        let all = applications
-            .iter()
-            .filter_map(|one| Some((one.name.clone(), listed(one.raw.as_ref()?))));
-        Self(all.collect())
+        let mut all = HashMap::new();
+        for application in applications {
+            if let Some(raw) = &application.raw {
+                all.insert(application.name.clone(), listed(raw));
+            }
+        }
+        Self(all)
     }
 
     /// Reports that a limit of `application` sends requests to an upstream that is not among its
     /// own.
     pub fn check(&self, application: &str, limit: &YamlNode, report: &mut Report) {
-        let Some(upstream) =
-            member(limit, "on_limit").and_then(|on_limit| member(on_limit, "degrade"))
-        else {
+        let Some(upstream) = degraded_upstream(limit) else {
             return;
         };
-        let Some(YamlNode {
-            location,
-            value: YamlValue::Scalar { text, .. },
-        }) = member(upstream, "upstream")
-        else {
+        let YamlValue::Scalar { text, .. } = &upstream.value else {
             return;
         };
-        if self
-            .0
-            .get(application)
-            .is_some_and(|own| own.contains(text))
+        if let Some(own) = self.0.get(application)
+            && own.contains(text)
         {
             return;
         }
-        let (name, application) = (quote(text), quote(application));
+        let name = quote(text);
+        let application = quote(application);
         let problem = ValueProblem::new(format!(
             "upstream {name} is not among those of application {application}"
         ));
         let hint = format!(
             "write upstreams: [{text}] in the application; in a database only an admin may"
         );
-        report.mistake(location, problem.hint(hint));
+        report.mistake(&upstream.location, problem.hint(hint));
+    }
+}
+
+/// The upstream that a limit sends requests over it to.
+fn degraded_upstream(limit: &YamlNode) -> Option<&YamlNode> {
+    member(member(member(limit, "on_limit")?, "degrade")?, "upstream")
+}
+
+fn listed(raw: &RawApplication) -> HashSet<String> {
+    match raw.upstreams.valid() {
+        Some(list) => list.0.iter().map(|at| at.value.0.to_string()).collect(),
+        None => HashSet::new(),
     }
 }
 
@@ -66,5 +66,5 @@ fn member<'a>(node: &'a YamlNode, key: &str) -> Option<&'a YamlNode> {
     let YamlValue::Map(entries) = &node.value else {
         return None;
     };
-    entry(entries, key).map(|entry| &entry.value)
+    Some(&entry(entries, key)?.value)
 }

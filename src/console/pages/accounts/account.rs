@@ -1,4 +1,4 @@
-//! `/console/account`: one's own password and tokens.
+//! `/console/account`: the password and the tokens of the visitor.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,7 +8,9 @@ use axum::extract::{ConnectInfo, State};
 use axum::http::HeaderValue;
 use axum::http::header::SET_COOKIE;
 use axum::response::{IntoResponse, Redirect, Response};
-use tollgate_policies::people::{ApplicationRole, AuditOutcome, FleetRole, NewToken, Rights};
+use tollgate_policies::people::{
+    ApiToken, ApplicationRole, AuditOutcome, FleetRole, NewToken, Rights,
+};
 
 use super::presence::{PresencePart, check_current_password, check_presence};
 use super::words::{and_tokens, earlier_tokens, show_rights};
@@ -19,7 +21,7 @@ use crate::console::shell::{Shell, Visitor, page_with};
 use crate::console::state::ConsoleState;
 use crate::team::accounts::problems;
 
-/// The longest that a token may be told to last: ten years.
+/// The longest time that a token may last: ten years.
 const MOST_DAYS: u64 = 3_650;
 
 #[derive(Template)]
@@ -87,12 +89,13 @@ async fn sign_out_everywhere(console: &ConsoleState, form: &ConsoleForm) -> Resp
     }
 }
 
-/// The cookie that takes the visitor's away.
+/// Ends all sessions of the visitor, and returns the cookie that takes this session's away.
 async fn end_sessions(
     console: &ConsoleState,
     form: &ConsoleForm,
 ) -> Result<HeaderValue, ProblemDetails> {
-    let (accounts, caller) = (console.accounts()?, form.visitor.caller()?);
+    let accounts = console.accounts()?;
+    let caller = form.visitor.caller()?;
     console.tokens.spend(form.token)?;
     let ended = accounts.people.end_sessions(&caller.name).await?;
     if accounts.records_session(&caller.name) {
@@ -138,7 +141,8 @@ async fn change_password(
     form: &mut ConsoleForm,
     peer: SocketAddr,
 ) -> Result<AccountOutcome, ProblemDetails> {
-    let (accounts, caller) = (console.accounts()?, form.visitor.caller()?.clone());
+    let accounts = console.accounts()?;
+    let caller = form.visitor.caller()?.clone();
     let new = form.exact_field("new");
     if new != form.exact_field("again") {
         return Err(ProblemDetails::bad_request(
@@ -179,15 +183,16 @@ async fn create_token(
     form: &ConsoleForm,
     peer: SocketAddr,
 ) -> Result<AccountOutcome, ProblemDetails> {
-    let (accounts, caller) = (console.accounts()?, form.visitor.caller()?);
-    let days = form
-        .field("days")
-        .parse::<u64>()
-        .ok()
-        .filter(|days| *days <= MOST_DAYS);
-    let days = days.ok_or_else(|| {
-        ProblemDetails::bad_request(format!("a token lasts 0 to {MOST_DAYS} days"))
-    })?;
+    let accounts = console.accounts()?;
+    let caller = form.visitor.caller()?;
+    let days = match form.field("days").parse::<u64>() {
+        Ok(days) if days <= MOST_DAYS => days,
+        Ok(_) | Err(_) => {
+            return Err(ProblemDetails::bad_request(format!(
+                "a token lasts 0 to {MOST_DAYS} days"
+            )));
+        }
+    };
     let scope = match form.field("scope") {
         "all" => caller.rights.clone(),
         "view" => only_looking(&caller.rights),
@@ -197,7 +202,11 @@ async fn create_token(
             ));
         }
     };
-    let expires_in = (days > 0).then(|| Duration::from_secs(days * 86_400));
+    let expires_in = if days > 0 {
+        Some(Duration::from_secs(days * 86_400))
+    } else {
+        None
+    };
     let new = NewToken {
         label: form.field("label").to_owned(),
         scope,
@@ -226,7 +235,8 @@ async fn revoke_token(
     console: &ConsoleState,
     form: &ConsoleForm,
 ) -> Result<AccountOutcome, ProblemDetails> {
-    let (accounts, caller) = (console.accounts()?, form.visitor.caller()?);
+    let accounts = console.accounts()?;
+    let caller = form.visitor.caller()?;
     let id = form.field("id");
     console.tokens.spend(form.token)?;
     let revoked = accounts.people.revoke_token(&caller.name, id).await;
@@ -249,16 +259,16 @@ async fn revoke_token(
     })
 }
 
-/// The least of each role.
+/// The rights with a viewer's role in place of each role.
 fn only_looking(rights: &Rights) -> Rights {
-    let applications = rights
-        .applications
-        .keys()
-        .map(|name| (name.clone(), ApplicationRole::Viewer));
-    Rights {
-        fleet: rights.fleet.map(|_| FleetRole::Viewer),
-        applications: applications.collect(),
+    let mut viewing = rights.clone();
+    if let Some(role) = &mut viewing.fleet {
+        *role = FleetRole::Viewer;
     }
+    for role in viewing.applications.values_mut() {
+        *role = ApplicationRole::Viewer;
+    }
+    viewing
 }
 
 impl AccountPage {
@@ -268,27 +278,34 @@ impl AccountPage {
         outcome: &AccountOutcome,
         problem: Option<ProblemDetails>,
     ) -> Result<Self, ProblemDetails> {
-        let (accounts, caller) = (console.accounts()?, visitor.caller()?);
+        let accounts = console.accounts()?;
+        let caller = visitor.caller()?;
         let tokens = accounts.people.tokens(&caller.name).await?;
-        let row = |token: tollgate_policies::people::ApiToken| TokenRow {
-            scope: show_rights(&token.scope),
-            created: short_time(&token.created_at.to_string()),
-            expires: token
-                .expires_at
-                .map_or_else(|| "never".to_owned(), |at| short_time(&at.to_string())),
-            is_revoked: token.revoked,
-            id: token.id,
-            label: token.label,
-        };
         Ok(Self {
             shell: visitor.shell(console, "Account", "Your account"),
             problem,
             rights: show_rights(&caller.rights),
             done: outcome.done.clone(),
             secret: outcome.secret.clone(),
-            tokens: tokens.into_iter().map(row).collect(),
+            tokens: tokens.into_iter().map(TokenRow::from).collect(),
             presence: PresencePart::of(console, visitor).await?,
         })
+    }
+}
+
+impl From<ApiToken> for TokenRow {
+    fn from(token: ApiToken) -> Self {
+        Self {
+            scope: show_rights(&token.scope),
+            created: short_time(&token.created_at.to_string()),
+            expires: match token.expires_at {
+                Some(at) => short_time(&at.to_string()),
+                None => "never".to_owned(),
+            },
+            is_revoked: token.revoked,
+            id: token.id,
+            label: token.label,
+        }
     }
 }
 

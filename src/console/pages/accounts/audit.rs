@@ -72,23 +72,23 @@ impl AuditPage {
                 limit: ON_PAGE,
             })
             .await?;
-        let (verdict, is_damaged) = match query.verify {
-            false => (String::new(), false),
-            true => match console.accounts()?.verify_audit().await? {
-                AuditVerdict::Intact { entries, hash } => (
-                    format!(
-                        "All {entries} entries are as they were written. The hash of the last: {hash}"
-                    ),
-                    false,
+        let mut verdict = String::new();
+        let mut is_damaged = false;
+        if query.verify {
+            verdict = match console.accounts()?.verify_audit().await? {
+                AuditVerdict::Intact { entries, hash } => format!(
+                    "All {entries} entries are as they were written. The hash of the last: {hash}"
                 ),
                 AuditVerdict::Damaged { number, what } => {
-                    (format!("Entry {number} is damaged: {what}"), true)
+                    is_damaged = true;
+                    format!("Entry {number} is damaged: {what}")
                 }
-            },
+            };
+        }
+        let before = match entries.last() {
+            Some(entry) if entry.number > 1 => entry.number,
+            Some(_) | None => 0,
         };
-        let before = entries
-            .last()
-            .map_or(0, |entry| if entry.number > 1 { entry.number } else { 0 });
         let shell = visitor.shell(console, "Audit log", "Audit log");
         Ok(Self {
             shell,

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use askama::Template;
 use axum::extract::{ConnectInfo, State};
 use axum::response::{IntoResponse, Redirect, Response};
-use tollgate_policies::people::{AuditOutcome, NewAccount, Operation, Rights, UserAccount};
+use tollgate_policies::people::{AuditOutcome, NewAccount, Operation, Rights};
 
 use super::presence::{PresencePart, check_presence};
 use super::words::{chosen_fleet_role, show_rights};
@@ -70,19 +70,23 @@ async fn make(
     form: &ConsoleForm,
     peer: SocketAddr,
 ) -> Result<String, ProblemDetails> {
-    let (accounts, caller) = (console.accounts()?, form.visitor.caller()?);
+    let accounts = console.accounts()?;
+    let caller = form.visitor.caller()?;
     caller.may(Operation::ManageAccounts, "")?;
     let password = form.exact_field("password");
-    let (name, display_name) = (form.field("name"), form.field("display_name"));
+    let name = form.field("name");
+    let mut display_name = form.field("display_name");
+    if display_name.is_empty() {
+        display_name = name;
+    }
     let new = NewAccount {
         name: name.to_owned(),
-        display_name: if display_name.is_empty() {
-            name
+        display_name: display_name.to_owned(),
+        password: if password.is_empty() {
+            None
         } else {
-            display_name
-        }
-        .to_owned(),
-        password: (!password.is_empty()).then(|| password.to_owned()),
+            Some(password.to_owned())
+        },
         subject: None,
         rights: Rights {
             fleet: chosen_fleet_role(form.field("fleet"))?,
@@ -108,20 +112,19 @@ async fn make(
     Ok(made.name)
 }
 
-/// The rights of an account as far as somebody may see them: operators all, owners those in their
-/// applications.
+/// The rights of an account as far as somebody may see them: operators see all, owners see the
+/// rights in their applications.
 pub fn visible_rights(caller: &Caller, rights: &Rights) -> Rights {
     if caller.may(Operation::ViewFleet, "").is_ok() {
         return rights.clone();
     }
-    let owns = |name: &String| caller.may(Operation::ManageRights, name).is_ok();
-    let applications = rights.applications.iter().filter(|(name, _)| owns(name));
-    Rights {
-        fleet: None,
-        applications: applications
-            .map(|(name, role)| (name.clone(), *role))
-            .collect(),
+    let mut visible = Rights::default();
+    for (name, role) in &rights.applications {
+        if caller.may(Operation::ManageRights, name).is_ok() {
+            visible.applications.insert(name.clone(), *role);
+        }
     }
+    visible
 }
 
 /// Whether somebody may see who there is: operators, and owners, who give roles.
@@ -129,14 +132,11 @@ pub fn visible_rights(caller: &Caller, rights: &Rights) -> Rights {
 /// # Errors
 /// When not.
 pub fn may_see_people(caller: &Caller) -> Result<(), ProblemDetails> {
-    match caller
-        .rights
-        .applications
-        .keys()
-        .any(|name| caller.may(Operation::ManageRights, name).is_ok())
-    {
-        true => Ok(()),
-        false => caller.may(Operation::ViewFleet, ""),
+    let mut applications = caller.rights.applications.keys();
+    if applications.any(|name| caller.may(Operation::ManageRights, name).is_ok()) {
+        Ok(())
+    } else {
+        caller.may(Operation::ViewFleet, "")
     }
 }
 
@@ -146,20 +146,24 @@ impl PeoplePage {
         visitor: &Visitor,
         problem: Option<ProblemDetails>,
     ) -> Result<Self, ProblemDetails> {
-        let (accounts, caller) = (console.accounts()?, visitor.caller()?);
+        let accounts = console.accounts()?;
+        let caller = visitor.caller()?;
         may_see_people(caller)?;
         let all = accounts.people.accounts().await?;
-        let row = |account: UserAccount| PersonRow {
-            href: format!("/console/people/{}", encode(&account.name)),
-            rights: show_rights(&visible_rights(caller, &account.rights)),
-            display_name: account.display_name,
-            is_disabled: account.disabled,
-            name: account.name,
-        };
+        let mut rows = Vec::with_capacity(all.len());
+        for account in all {
+            rows.push(PersonRow {
+                href: format!("/console/people/{}", encode(&account.name)),
+                rights: show_rights(&visible_rights(caller, &account.rights)),
+                display_name: account.display_name,
+                is_disabled: account.disabled,
+                name: account.name,
+            });
+        }
         Ok(Self {
             shell: visitor.shell(console, "People", "People"),
             problem,
-            rows: all.into_iter().map(row).collect(),
+            rows,
             may_create: caller.may(Operation::ManageAccounts, "").is_ok(),
             presence: PresencePart::of(console, visitor).await?,
         })

@@ -1,4 +1,4 @@
-//! `/console/people/{name}`: somebody's roles, and for admins their password and their account.
+//! `/console/people/{name}`: the roles of an account, and for admins its password and its state.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -87,17 +87,18 @@ async fn find(console: &ConsoleState, name: &str) -> Result<UserAccount, Problem
     found.ok_or_else(|| ProblemDetails::not_found("such account"))
 }
 
-/// Does what a form asks for. The page to go on to.
+/// Makes the change of a form, and returns the page to go on to.
 async fn carry_out(
     console: &ConsoleState,
     name: &str,
     form: &ConsoleForm,
     peer: SocketAddr,
 ) -> Result<String, ProblemDetails> {
-    let (accounts, caller) = (console.accounts()?, form.visitor.caller()?);
+    let accounts = console.accounts()?;
+    let caller = form.visitor.caller()?;
     let action = form.field("action");
     check_role(caller, form)?;
-    let change = asked_change(form)?;
+    let change = requested_change(form)?;
     let account = find(console, name).await?;
     if change.made_at != Some(account.created_at) {
         return Err(problems::people(&PeopleError::Changed(name.to_owned())));
@@ -108,7 +109,8 @@ async fn carry_out(
         )
         .hint("open it by your name in the head of each page"));
     }
-    // These lead in, and the session may be somebody else's by now.
+    // A role, a password and an enabled account let somebody in, and the session may be somebody
+    // else's by now.
     let gives_role = action == "role" && form.field("role") != "none";
     if gives_role || ["password", "fleet", "enable"].contains(&action) {
         check_presence(accounts, caller, form, peer).await?;
@@ -135,16 +137,16 @@ async fn carry_out(
 /// Whether the visitor has the role that a form takes.
 fn check_role(caller: &Caller, form: &ConsoleForm) -> Result<(), ProblemDetails> {
     match (form.field("action"), form.field("application")) {
-        // Of no application: there is none with this name, and nobody owns it.
+        // No application has this name, and nobody owns it.
         ("role", "") => Err(ProblemDetails::bad_request("the form names no application")),
         ("role", application) => caller.may(Operation::ManageRights, application),
         _ => caller.may(Operation::ManageAccounts, ""),
     }
 }
 
-/// The change that a form asks for. Nothing of it for a password and a removal, which are no
-/// changes of this kind.
-fn asked_change(form: &ConsoleForm) -> Result<AccountChange, ProblemDetails> {
+/// The change that a form asks for. A password and a removal are no changes of this kind: the result
+/// is empty then.
+fn requested_change(form: &ConsoleForm) -> Result<AccountChange, ProblemDetails> {
     let mut change = AccountChange {
         made_at: Some(made_at(form)?),
         ..AccountChange::default()
@@ -172,7 +174,7 @@ fn asked_change(form: &ConsoleForm) -> Result<AccountChange, ProblemDetails> {
     Ok(change)
 }
 
-/// Changes the account. What the audit log tells of it.
+/// Changes the account, and returns the details for the audit log.
 async fn apply(
     people: &People,
     account: &UserAccount,
@@ -187,14 +189,17 @@ async fn apply(
                 .await?;
             Ok(format!("a new password{}", and_tokens(tokens)))
         }
-        "remove" => people.remove(&account.name).await.map(|()| String::new()),
+        "remove" => {
+            people.remove(&account.name).await?;
+            Ok(String::new())
+        }
         _ => {
             let changed = people.change(&account.name, change).await?;
-            let told = change
-                .roles
-                .iter()
-                .map(|role| show_role_change(role, &account.rights, &changed.rights));
-            Ok(told.collect::<Vec<_>>().join("; "))
+            let mut changes = Vec::new();
+            for role in &change.roles {
+                changes.push(show_role_change(role, &account.rights, &changed.rights));
+            }
+            Ok(changes.join("; "))
         }
     }
 }
@@ -211,43 +216,36 @@ impl PersonPage {
         let account = find(console, name).await?;
         let rights = visible_rights(caller, &account.rights);
         let manages_accounts = caller.may(Operation::ManageAccounts, "").is_ok();
-        let owned = if manages_accounts {
+        let mut owned = if manages_accounts {
             applications(console, &account.rights).await?
         } else {
             caller.rights.applications.keys().cloned().collect()
         };
-        let owned = owned
-            .into_iter()
-            .filter(|name| caller.may(Operation::ManageRights, name).is_ok());
-        let facts = [
+        owned.retain(|name| caller.may(Operation::ManageRights, name).is_ok());
+        let state = if account.disabled {
+            "disabled"
+        } else {
+            "active"
+        };
+        let mut facts = vec![
             ("Name", account.display_name),
             ("Roles", show_rights(&rights)),
             (
                 "Signs in by",
                 sign_in(account.has_password, account.subject.is_some()).to_owned(),
             ),
-            (
-                "State",
-                if account.disabled {
-                    "disabled"
-                } else {
-                    "active"
-                }
-                .to_owned(),
-            ),
+            ("State", state.to_owned()),
             ("Made", short_time(&account.created_at.to_string())),
             ("Changed", short_time(&account.changed_at.to_string())),
         ];
+        facts.retain(|(_, value)| !value.is_empty());
         Ok(Self {
             shell: visitor.shell(console, "People", name),
             problem,
             name: name.to_owned(),
             action: format!("/console/people/{}", encode(name)),
-            facts: facts
-                .into_iter()
-                .filter(|(_, value)| !value.is_empty())
-                .collect(),
-            owned: owned.collect(),
+            facts,
+            owned: owned.into_iter().collect(),
             fleet: account.rights.fleet.map_or("none", fleet_word),
             is_disabled: account.disabled,
             manages_accounts,
@@ -263,33 +261,28 @@ impl PersonPage {
     }
 }
 
-/// Those that there are, and those that somebody still has a role in.
+/// The applications that there are, and those that somebody still has a role in.
 async fn applications(
     console: &ConsoleState,
     rights: &Rights,
 ) -> Result<BTreeSet<String>, ProblemDetails> {
     let mut names: BTreeSet<String> = rights.applications.keys().cloned().collect();
     if let Some(policies) = &console.team.policies {
-        names.extend(
-            policies
-                .database
-                .state(None)
-                .await?
-                .applications()
-                .into_iter()
-                .map(str::to_owned),
-        );
+        let state = policies.database.state(None).await?;
+        names.extend(state.applications().into_iter().map(str::to_owned));
     }
     Ok(names)
 }
 
-/// When the account was made that a form is about.
+/// The time at which the account of a form was made.
 fn made_at(form: &ConsoleForm) -> Result<UnixTime, ProblemDetails> {
-    let made_at = form.field("made_at").parse().map(UnixTime::from_millis);
-    made_at.map_err(|_| {
-        ProblemDetails::bad_request("the form does not say whom it is about")
-            .hint("load the page anew")
-    })
+    match form.field("made_at").parse() {
+        Ok(millis) => Ok(UnixTime::from_millis(millis)),
+        Err(_) => {
+            let problem = ProblemDetails::bad_request("the form does not say whom it is about");
+            Err(problem.hint("load the page anew"))
+        }
+    }
 }
 
 fn sign_in(has_password: bool, has_subject: bool) -> &'static str {

@@ -29,19 +29,20 @@ pub async fn check_presence(
     peer: SocketAddr,
 ) -> Result<UserAccount, ProblemDetails> {
     let found = accounts.people.session(caller.session()).await?;
-    let (account, _) = found.ok_or_else(|| ProblemDetails::bad_request("the session has ended"))?;
+    let Some((account, _)) = found else {
+        return Err(ProblemDetails::bad_request("the session has ended"));
+    };
     if account.has_password {
         return check_current_password(accounts, caller, form, peer).await;
     }
-    // Not when the session began: the provider may have asked nothing then, for whoever came by an
-    // open browser.
-    match accounts.was_asked_lately(caller.session()) {
-        true => Ok(account),
-        false => Err(ProblemDetails::bad_request(
-            "the provider has not asked you lately who you are",
-        )
-        .hint("choose \"Prove that it is you\" on this page, and do this within ten minutes")),
+    // The beginning of the session is no proof: the provider may have asked nothing then, in a
+    // browser that somebody left open.
+    if accounts.was_asked_lately(caller.session()) {
+        return Ok(account);
     }
+    let problem = "the provider has not asked you lately who you are";
+    Err(ProblemDetails::bad_request(problem)
+        .hint("choose \"Prove that it is you\" on this page, and do this within ten minutes"))
 }
 
 /// The account of the caller, whose password the field `current` of the form has.
@@ -78,7 +79,8 @@ impl PresencePart {
     /// # Errors
     /// When the database is away.
     pub async fn of(console: &ConsoleState, visitor: &Visitor) -> Result<Self, ProblemDetails> {
-        let (accounts, caller) = (console.accounts()?, visitor.caller()?);
+        let accounts = console.accounts()?;
+        let caller = visitor.caller()?;
         let account = accounts.people.account(&caller.name).await?;
         let asks_password = account.is_some_and(|account| account.has_password);
         let may_prove = !asks_password

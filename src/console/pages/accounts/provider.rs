@@ -51,7 +51,8 @@ pub async fn begin(
     headers: HeaderMap,
     Query(next): Query<NextPage>,
 ) -> Response {
-    let (next, proves) = (page_of_console(next.page()), next.proves());
+    let proves = next.proves();
+    let next = page_of_console(next.page());
     // Another site's page would use up what its visitor's network may begin, or sign them in
     // unasked.
     if !is_at_home(&console, &headers) || console.admin.origins.check_site(&headers).is_err() {
@@ -78,19 +79,27 @@ async fn begun(
     let accounts = console.accounts()?;
     let provider = &accounts.provider()?.provider;
     accounts.start_at_provider(peer.ip()).await?;
-    let next = Some(encode(next))
-        .filter(|next| next.len() <= MAX_NEXT)
-        .unwrap_or_default();
-    let pending = PendingSignIn::begin(now(), next, proves)
-        .map_err(|_| ProblemDetails::provider_away("the system has no random numbers"))?;
-    let place = provider.sign_in_url(&pending, &return_to(console)).await;
-    let place =
-        place.map_err(|fault| problems::provider_for_strangers(provider.issuer(), &fault))?;
-    let cookie = accounts.cookies.begin_sign_in(&pending.text(&provider.key));
-    Ok((
-        cookie.ok_or_else(|| ProblemDetails::bad_request("the page to go on with is too odd"))?,
-        place,
-    ))
+    let mut next = encode(next);
+    if next.len() > MAX_NEXT {
+        next.clear();
+    }
+    let Ok(pending) = PendingSignIn::begin(now(), next, proves) else {
+        return Err(ProblemDetails::provider_away(
+            "the system has no random numbers",
+        ));
+    };
+    let place = match provider.sign_in_url(&pending, &return_to(console)).await {
+        Ok(place) => place,
+        Err(fault) => {
+            return Err(problems::provider_for_strangers(provider.issuer(), &fault));
+        }
+    };
+    match accounts.cookies.begin_sign_in(&pending.text(&provider.key)) {
+        Some(cookie) => Ok((cookie, place)),
+        None => Err(ProblemDetails::bad_request(
+            "the page to go on with is too odd",
+        )),
+    }
 }
 
 /// `GET /console/sign-in/return`
@@ -113,12 +122,10 @@ pub async fn finish(
         }
         Err(problem) => console.refuse(&visitor, &problem),
     };
-    // Good for one answer, whatever came of it.
-    let over = console
-        .accounts()
-        .ok()
-        .and_then(|accounts| accounts.cookies.end_sign_in());
-    if let Some(cookie) = over {
+    // The cookie of a sign-in is good for one answer.
+    if let Ok(accounts) = console.accounts()
+        && let Some(cookie) = accounts.cookies.end_sign_in()
+    {
         response.headers_mut().append(SET_COOKIE, cookie);
     }
     response
@@ -144,7 +151,7 @@ async fn finished(
         })?;
     let next = page_of_console(&percent_decode_str(&pending.next).decode_utf8_lossy());
     let cookie = accounts
-        .sign_in_by_provider((answer, &return_to(console)), &pending, peer.ip())
+        .sign_in_by_provider(answer, &return_to(console), &pending, peer.ip())
         .await?;
     Ok((cookie, next))
 }
@@ -153,8 +160,8 @@ fn now() -> u64 {
     clock::unix_micros() / 1_000_000
 }
 
-/// Where browsers find the console: by the name that the file has, or else its address. Never by
-/// the name that a request has: whoever sends it says that.
+/// The address at which browsers find the console: the name that the file has, or else the address
+/// of the port. Never the name in a request, which its sender chooses.
 fn home(console: &ConsoleState) -> String {
     let origins = &console.admin.origins;
     match &origins.public_url {

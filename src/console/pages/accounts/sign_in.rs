@@ -122,9 +122,10 @@ async fn sign_in(
         .await
 }
 
-/// Ends the visitor's session in the database. The cookie that takes theirs away.
+/// Ends the visitor's session in the database. The cookie that takes the cookie of it away.
 async fn end(console: &ConsoleState, visitor: &Visitor) -> Result<HeaderValue, ProblemDetails> {
-    let (accounts, caller) = (console.accounts()?, visitor.caller()?);
+    let accounts = console.accounts()?;
+    let caller = visitor.caller()?;
     accounts.people.end_session(caller.session()).await?;
     if accounts.records_session(&caller.name) {
         caller
@@ -144,17 +145,16 @@ async fn end(console: &ConsoleState, visitor: &Visitor) -> Result<HeaderValue, P
 
 impl SignInPage {
     fn new(console: &ConsoleState, visitor: &Visitor, next: String) -> Self {
-        let by_provider = console
-            .accounts()
-            .is_ok_and(|accounts| accounts.provider().is_ok());
-        let (shell, next_encoded) = (visitor.shell(console, "", "Sign in"), encode(&next));
         Self {
-            shell,
+            shell: visitor.shell(console, "", "Sign in"),
             problem: None,
             name: String::new(),
+            next_encoded: encode(&next),
             next,
-            next_encoded,
-            by_provider,
+            by_provider: match console.accounts() {
+                Ok(accounts) => accounts.provider().is_ok(),
+                Err(_) => false,
+            },
         }
     }
 }

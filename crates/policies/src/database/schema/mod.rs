@@ -22,8 +22,8 @@ pub struct Migrated {
 
 impl PolicyDatabase {
     /// Makes the tables, or brings those of an older version up to this one. Makes the file of a
-    /// SQLite database, which only its owner may read. Whoever only reads or follows does not call
-    /// this.
+    /// SQLite database, which only its owner may read. A process that only reads or
+    /// follows does not call this.
     pub async fn migrate(&self) -> Result<Migrated, DatabaseError> {
         if let Some(file) = self.pool.address().file() {
             make(file).map_err(|error| DatabaseError::Away {
@@ -109,7 +109,7 @@ async fn migrate(connection: &mut Connection, limit: Duration) -> Result<Migrate
     }
     match connection.dialect() {
         Dialect::Sqlite | Dialect::Postgres => connection.commit().await?,
-        // Its statements on tables commit by themselves, so each can be run again after a crash.
+        // Statements on tables commit by themselves there, so each can be run again after a crash.
         Dialect::MySql => {
             connection
                 .run(&format!("DO RELEASE_LOCK({MYSQL_LOCK})"))

@@ -176,7 +176,7 @@ fn no_replacing(dialect: Dialect) -> Vec<String> {
     }
 }
 
-/// Triggers that refuse to change the audit log, for whoever may write to the database.
+/// Triggers that refuse to change the audit log, for all who may write to the database.
 fn append_only(dialect: Dialect) -> Vec<String> {
     let each =
         |make: &dyn Fn(&str, &str) -> String| [make("update", "UPDATE"), make("delete", "DELETE")];

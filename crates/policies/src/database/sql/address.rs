@@ -1,5 +1,5 @@
-//! Where a database is, read from its URL. What is shown of it has neither user nor password, and
-//! of the parameters those alone that lead to another database.
+//! The address of a database, read from its URL. The address as it is shown has neither user nor
+//! password, and of the parameters those alone that lead to another database.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::sqlite::SqliteConnectOptions;
 
 use super::connection::{Connection, Driver};
-use super::failure::{SqlFailure, told};
+use super::failure::{SqlFailure, reported};
 use crate::database::error::DatabaseError;
 
-/// How many time limits a whole statement may take in the database.
+/// The time that a whole statement may take in the database, in time limits.
 const STATEMENT_LIMITS: u32 = 12;
 
 /// Why a URL names no database. Shows nothing of it, since it may hold a password.
@@ -43,7 +43,7 @@ enum DriverOptions {
     MySql(Box<MySqlConnectOptions>),
 }
 
-/// A database's address and how long to wait for it.
+/// A database's address, and the time limit of each wait for it.
 #[derive(Clone)]
 pub struct DatabaseAddress {
     options: DriverOptions,
@@ -56,10 +56,9 @@ impl DatabaseAddress {
         let (options, place) = match url.split_once(':').ok_or(UrlProblem::Scheme)? {
             ("sqlite", path) => sqlite(path)?,
             ("postgres" | "postgresql", _) => {
-                let read = || PgConnectOptions::from_str(url).map_err(|error| error.to_string());
                 let place = place("postgres", url)?;
-                let options = read()
-                    .map_err(UrlProblem::Invalid)?
+                let options = PgConnectOptions::from_str(url)
+                    .map_err(|error| UrlProblem::Invalid(error.to_string()))?
                     .application_name("tollgate");
                 (
                     DriverOptions::Postgres(Box::new(options.disable_statement_logging())),
@@ -67,9 +66,9 @@ impl DatabaseAddress {
                 )
             }
             ("mysql" | "mariadb", _) => {
-                let read = || MySqlConnectOptions::from_str(url).map_err(|error| error.to_string());
                 let place = place("mysql", url)?;
-                let options = read().map_err(UrlProblem::Invalid)?;
+                let options = MySqlConnectOptions::from_str(url)
+                    .map_err(|error| UrlProblem::Invalid(error.to_string()))?;
                 (
                     DriverOptions::MySql(Box::new(options.disable_statement_logging())),
                     place,
@@ -104,14 +103,15 @@ impl DatabaseAddress {
         self.connect_as(false).await
     }
 
-    /// A connection that cannot write to a file. Servers are not told.
+    /// A connection that cannot write to a file. Servers do not learn of that.
     pub async fn connect_to_read(&self) -> Result<Connection, DatabaseError> {
         self.connect_as(true).await
     }
 
-    /// Waits for locks half as long as for anything, so that a lock is told as a lock.
+    /// Waits for locks half as long as for anything, so that a lock is reported as a lock.
     async fn connect_as(&self, reads: bool) -> Result<Connection, DatabaseError> {
-        let (lock, limit) = (self.limit / 2, self.limit);
+        let limit = self.limit;
+        let lock = limit / 2;
         let connecting = async {
             let driver = match &self.options {
                 DriverOptions::Sqlite(path) => {
@@ -131,19 +131,18 @@ impl DatabaseAddress {
             };
             Ok(driver)
         };
-        let connected = tokio::time::timeout(limit, connecting)
-            .await
-            .unwrap_or(Err(SqlFailure::Late(limit)));
-        let driver = connected.map_err(|failure| told(failure, &self.place))?;
+        let connected = match tokio::time::timeout(limit, connecting).await {
+            Ok(connected) => connected,
+            Err(_) => Err(SqlFailure::Late(limit)),
+        };
+        let driver = connected.map_err(|failure| reported(failure, &self.place))?;
         let mut connection = Connection::new(driver, Arc::clone(&self.place), limit);
         match &self.options {
             DriverOptions::Sqlite(_) => {}
             DriverOptions::Postgres(_) => {
                 // A statement whose rows are read one by one takes longer than each of them may.
-                let (lock, all) = (
-                    lock.as_millis().max(1),
-                    (limit * STATEMENT_LIMITS).as_millis().max(1),
-                );
+                let lock = lock.as_millis().max(1);
+                let all = (limit * STATEMENT_LIMITS).as_millis().max(1);
                 connection
                     .run(&format!(
                         "SET lock_timeout = {lock}; SET statement_timeout = {all}"
@@ -195,10 +194,10 @@ fn place(scheme: &str, url: &str) -> Result<String, UrlProblem> {
         return Err(UrlProblem::NoDatabase);
     }
     let host = url.host_str().unwrap_or_default();
-    let port = url
-        .port()
-        .map(|port| format!(":{port}"))
-        .unwrap_or_default();
+    let port = match url.port() {
+        Some(port) => format!(":{port}"),
+        None => String::new(),
+    };
     let mut query = url::form_urlencoded::Serializer::new(String::new());
     let mut leading: Vec<_> = url
         .query_pairs()
@@ -206,14 +205,13 @@ fn place(scheme: &str, url: &str) -> Result<String, UrlProblem> {
         .collect();
     leading.sort_by(|(one, _), (other, _)| setting(one).cmp(setting(other)));
     query.extend_pairs(leading);
-    let query = Some(query.finish())
-        .filter(|query| !query.is_empty())
-        .map(|query| format!("?{query}"));
-    Ok(format!(
-        "{scheme}://{host}{port}{}{}",
-        url.path(),
-        query.unwrap_or_default()
-    ))
+    let query = query.finish();
+    let mut place = format!("{scheme}://{host}{port}{}", url.path());
+    if !query.is_empty() {
+        place += "?";
+        place += &query;
+    }
+    Ok(place)
 }
 
 impl fmt::Debug for DatabaseAddress {

@@ -15,7 +15,7 @@ use sqlx::{
 use tokio::runtime::Handle;
 
 use super::dialect::{Dialect, SqlValue};
-use super::failure::{SqlFailure, told};
+use super::failure::{SqlFailure, reported};
 use super::files::FilesInUse;
 use super::row::{BadData, SqlRow};
 use crate::database::error::DatabaseError;
@@ -119,7 +119,7 @@ impl Connection {
         };
         within(self.limit, running)
             .await
-            .map_err(|failure| told(failure, &self.place))
+            .map_err(|failure| reported(failure, &self.place))
     }
 
     /// A statement that no database prepares, such as those that begin and end transactions and
@@ -132,7 +132,7 @@ impl Connection {
         };
         within(self.limit, running)
             .await
-            .map_err(|failure| told(failure, &self.place))
+            .map_err(|failure| reported(failure, &self.place))
     }
 
     /// All rows, each read while it arrives. The time limit is for each of them: of all, there may
@@ -144,7 +144,8 @@ impl Connection {
         mut read: impl FnMut(&SqlRow<'_>) -> Result<T, BadData> + Send,
     ) -> Result<Vec<T>, DatabaseError> {
         let sql = self.dialect().statement(sql);
-        let (driver, limit) = (&mut self.driver, self.limit);
+        let limit = self.limit;
+        let driver = &mut self.driver;
         let reading = async {
             let mut found = Vec::new();
             on_each!(driver, connection, Row => {
@@ -155,7 +156,9 @@ impl Connection {
             });
             Ok(found)
         };
-        reading.await.map_err(|failure| told(failure, &self.place))
+        reading
+            .await
+            .map_err(|failure| reported(failure, &self.place))
     }
 
     /// The first row, if there is one.
@@ -197,7 +200,8 @@ impl Connection {
 /// are in use.
 impl Drop for Connection {
     fn drop(&mut self) {
-        let (driver, files) = (replace(&mut self.driver, Driver::Closed), self.files.take());
+        let driver = replace(&mut self.driver, Driver::Closed);
+        let files = self.files.take();
         if let (Driver::Sqlite(connection), Some(files), Ok(runtime)) =
             (driver, files, Handle::try_current())
         {

@@ -39,7 +39,7 @@ enum FailureKind {
 }
 
 /// The error to tell of a failure of the database at `place`.
-pub fn told(failure: SqlFailure, place: &Arc<str>) -> DatabaseError {
+pub fn reported(failure: SqlFailure, place: &Arc<str>) -> DatabaseError {
     let place = Arc::clone(place);
     let (kind, cause) = match failure {
         SqlFailure::Late(limit) => (FailureKind::Away, format!("no answer within {limit:?}")),
@@ -159,7 +159,6 @@ mod tests {
         ] {
             assert_eq!(mysql(number), kind, "{number}");
         }
-        let sqlite = |code| sqlite(code, "no such table: a");
         for (code, kind) in [
             (1, FailureKind::NoTable),
             (261, FailureKind::Busy),
@@ -167,7 +166,7 @@ mod tests {
             (14, FailureKind::Away),
             (11, FailureKind::Broken),
         ] {
-            assert_eq!(sqlite(code), kind, "{code}");
+            assert_eq!(sqlite(code, "no such table: a"), kind, "{code}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The files of a SQLite database: which they are, so that a database which was replaced or deleted
-//! is noticed. An open connection would go on with what no path leads to any more.
+//! The identities of a SQLite database's files, by which a database that was replaced or deleted is
+//! noticed. An open connection would go on with files that no path leads to any more.
 
 use std::fs::{canonicalize, metadata};
 use std::os::unix::fs::MetadataExt as _;
@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 
 use tokio::sync::OwnedRwLockReadGuard;
 
-/// The files that the path of a database leads to. It is another database when one of them is
-/// another file: the write-ahead log has what was committed last, and its index is what processes
-/// agree by.
+/// The files that the path of a database leads to. The database is another when one of the files is
+/// another: the write-ahead log has the last commits, and processes agree by its index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DatabaseFiles {
     main: Option<FileId>,
@@ -17,14 +16,14 @@ pub struct DatabaseFiles {
     index: Option<FileId>,
 }
 
-/// Held by a connection in use: the files that it leads to stay those that all others lead to.
+/// A lock of a connection in use: all connections lead to the same files until it is released.
 pub type FilesInUse = OwnedRwLockReadGuard<Option<DatabaseFiles>>;
 
 /// Device and inode.
 type FileId = (u64, u64);
 
 impl DatabaseFiles {
-    /// Those that are there now.
+    /// The files that are there now.
     pub fn at(path: &Path) -> Self {
         // SQLite names the others after the file that a link leads to.
         let path = canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -40,16 +39,15 @@ impl DatabaseFiles {
         self.main != former.main
     }
 
-    /// Whether the log of the file that was there before stands beside this one, at `path`. It
-    /// would be taken for its own.
+    /// Whether the log of the `former` file stands beside this one, at `path`. SQLite would take
+    /// it for this file's log.
     pub fn has_log_of(&self, former: &Self, path: &Path) -> bool {
         let path = canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let has_commits = || metadata(beside(&path, "-wal")).is_ok_and(|log| log.len() > 0);
         self.main.is_some()
             && self.main != former.main
             && self.log.is_some()
             && self.log == former.log
-            && has_commits()
+            && metadata(beside(&path, "-wal")).is_ok_and(|log| log.len() > 0)
     }
 }
 
@@ -60,5 +58,6 @@ fn beside(path: &Path, end: &str) -> PathBuf {
 }
 
 fn id_of(path: &Path) -> Option<FileId> {
-    metadata(path).ok().map(|file| (file.dev(), file.ino()))
+    let file = metadata(path).ok()?;
+    Some((file.dev(), file.ino()))
 }

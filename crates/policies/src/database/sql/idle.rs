@@ -15,13 +15,13 @@ use crate::database::error::DatabaseError;
 #[derive(Debug)]
 pub struct DatabaseConnections {
     address: DatabaseAddress,
-    /// Of a SQLite database: it only reads, and is closed last. The last one that writes would
-    /// write its log into the database when it is closed, also into one that was copied over the
-    /// one before.
+    /// A connection to a SQLite database that only reads and is closed last. The last one that
+    /// writes would write its log into the database when it is closed, also into one that was
+    /// copied over the one before.
     keeper: Mutex<Option<Connection>>,
     idle: Mutex<Vec<Connection>>,
-    /// Where all open connections lead. Each of those in use holds it for reading, so whoever has
-    /// it for writing knows that there is none. Connections of a process share what they know of a
+    /// The files that all open connections lead to. Each connection in use holds a read lock on
+    /// them, so a writer knows that there is none. Connections of a process share what they know of a
     /// SQLite file, and one to the files of before would mislead those to the files of now.
     files: Arc<RwLock<Option<DatabaseFiles>>>,
 }
@@ -75,21 +75,16 @@ impl DatabaseConnections {
             return Ok(None);
         };
         let limit = self.address.limit();
-        let late = |_| {
-            self.busy(format!(
-                "a connection to it was in use for {limit:?} after its file was replaced"
-            ))
+        let Ok(known) = timeout(limit, self.files.clone().read_owned()).await else {
+            return Err(self.held_back());
         };
-        let known = timeout(limit, self.files.clone().read_owned())
-            .await
-            .map_err(late)?;
         if *known == Some(DatabaseFiles::at(path)) {
             return Ok(Some(known));
         }
         drop(known);
-        let mut known = timeout(limit, self.files.clone().write_owned())
-            .await
-            .map_err(late)?;
+        let Ok(mut known) = timeout(limit, self.files.clone().write_owned()).await else {
+            return Err(self.held_back());
+        };
         if *known != Some(DatabaseFiles::at(path)) {
             *known = Some(self.open_anew(path, *known).await?);
         }
@@ -143,10 +138,13 @@ impl DatabaseConnections {
         }
     }
 
-    fn busy(&self, cause: String) -> DatabaseError {
+    fn held_back(&self) -> DatabaseError {
+        let limit = self.address.limit();
         DatabaseError::Busy {
             place: Arc::clone(self.address.place()),
-            cause,
+            cause: format!(
+                "a connection to it was in use for {limit:?} after its file was replaced"
+            ),
         }
     }
 }

@@ -84,15 +84,14 @@ impl ConnectionPool {
 
     async fn permit(&self) -> Result<SemaphorePermit<'_>, DatabaseError> {
         let limit = self.address().limit();
-        let busy = |cause| DatabaseError::Busy {
-            place: Arc::clone(self.address().place()),
-            cause,
-        };
         match tokio::time::timeout(limit, self.permits.acquire()).await {
             Ok(Ok(permit)) => Ok(permit),
-            _ => Err(busy(format!(
-                "all {MOST_CONNECTIONS} connections to it were in use for {limit:?}"
-            ))),
+            Ok(Err(_)) | Err(_) => Err(DatabaseError::Busy {
+                place: Arc::clone(self.address().place()),
+                cause: format!(
+                    "all {MOST_CONNECTIONS} connections to it were in use for {limit:?}"
+                ),
+            }),
         }
     }
 }

@@ -18,17 +18,15 @@ pub struct BadData(pub String);
 
 impl SqlRow<'_> {
     pub fn int(&self, column: usize) -> Result<i64, BadData> {
-        self.maybe_int(column)?
-            .ok_or_else(|| BadData(format!("column {column} is NULL")))
+        self.maybe_int(column)?.ok_or_else(|| null(column))
     }
 
     pub fn maybe_int(&self, column: usize) -> Result<Option<i64>, BadData> {
-        let found = match self {
-            Self::Sqlite(row) => row.try_get(column),
-            Self::Postgres(row) => row.try_get(column),
-            Self::MySql(row) => row.try_get(column),
-        };
-        found.map_err(|error| BadData(error.to_string()))
+        Ok(match self {
+            Self::Sqlite(row) => row.try_get(column)?,
+            Self::Postgres(row) => row.try_get(column)?,
+            Self::MySql(row) => row.try_get(column)?,
+        })
     }
 
     /// An integer that is a number of something.
@@ -38,23 +36,31 @@ impl SqlRow<'_> {
     }
 
     pub fn text(&self, column: usize) -> Result<&str, BadData> {
-        self.maybe_text(column)?
-            .ok_or_else(|| BadData(format!("column {column} is NULL")))
+        self.maybe_text(column)?.ok_or_else(|| null(column))
     }
 
     pub fn maybe_text(&self, column: usize) -> Result<Option<&str>, BadData> {
-        let found = match self {
-            Self::Sqlite(row) => row.try_get(column).map_err(|error| error.to_string()),
-            Self::Postgres(row) => row.try_get(column).map_err(|error| error.to_string()),
+        match self {
+            Self::Sqlite(row) => Ok(row.try_get(column)?),
+            Self::Postgres(row) => Ok(row.try_get(column)?),
             // Names are bytes there, whose order and equality no collation bends.
-            Self::MySql(row) => match row.try_get_unchecked::<Option<&[u8]>, _>(column) {
-                Ok(bytes) => bytes
-                    .map(std::str::from_utf8)
-                    .transpose()
-                    .map_err(|error| error.to_string()),
-                Err(error) => Err(error.to_string()),
+            Self::MySql(row) => match row.try_get_unchecked::<Option<&[u8]>, _>(column)? {
+                Some(bytes) => match std::str::from_utf8(bytes) {
+                    Ok(text) => Ok(Some(text)),
+                    Err(error) => Err(BadData(error.to_string())),
+                },
+                None => Ok(None),
             },
-        };
-        found.map_err(BadData)
+        }
+    }
+}
+
+fn null(column: usize) -> BadData {
+    BadData(format!("column {column} is NULL"))
+}
+
+impl From<sqlx::Error> for BadData {
+    fn from(error: sqlx::Error) -> Self {
+        Self(error.to_string())
     }
 }

@@ -35,17 +35,10 @@ pub fn with_policies(
     loaded: Loaded,
     ground: Option<&Ground>,
 ) -> anyhow::Result<(Loaded, Option<FirstPolicies>)> {
-    let Some(source) = start::source(&loaded.config)? else {
+    let (Some(origin), Some(ground)) = (start::source(&loaded.config)?, ground) else {
         return Ok((loaded, None));
     };
-    let (Some(policies), Some(ground)) = (&loaded.config.policies, ground) else {
-        return Ok((loaded, None));
-    };
-    let (first, loaded) = runtime.block_on(start::begin(
-        source,
-        (policies.required, &loaded.config.node_name),
-        ground,
-    ))?;
+    let (first, loaded) = runtime.block_on(start::begin(origin, ground))?;
     Ok((loaded, Some(first)))
 }
 

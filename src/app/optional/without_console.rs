@@ -6,12 +6,25 @@ use std::sync::Arc;
 
 use axum::Router;
 
+<<<<<<<< HEAD:src/app/console/without.rs
+|||||||| 99406b6f:src/app/without_console.rs
+use super::exporter::Exporter;
+use super::shared::SharedState;
+use super::team::TeamControl;
+========
+use super::team::TeamControl;
+>>>>>>>> team:src/app/optional/without_console.rs
 use crate::admin::AdminExtension;
 use crate::admin::config_status::ConfigStatus;
 use crate::admin::state::AdminState;
+<<<<<<<< HEAD:src/app/console/without.rs
 use crate::app::exporter::Exporter;
 use crate::app::shared::SharedState;
 use crate::app::team::TeamControl;
+|||||||| 99406b6f:src/app/without_console.rs
+========
+use crate::app::shared::SharedState;
+>>>>>>>> team:src/app/optional/without_console.rs
 use crate::observe::recorder::MetricsHandle;
 
 /// The parts of a gateway that a console shows.
@@ -21,7 +34,8 @@ pub struct ShownParts<'a> {
     pub team: &'a TeamControl,
     pub status: Arc<ConfigStatus>,
     pub metrics: MetricsHandle,
-    pub exporter: Arc<Exporter>,
+    /// Requests in flight, and tunnels among them.
+    pub in_flight: Arc<dyn Fn() -> (usize, usize) + Send + Sync>,
     pub shared: &'a SharedState,
 }
 

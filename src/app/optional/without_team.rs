@@ -20,7 +20,7 @@ pub struct FirstPolicies(Infallible);
 /// The policies of a running gateway.
 pub struct Policies(Infallible);
 
-/// The policies of a revision as this node lays them over its file.
+/// The policies of a revision as this node applies them to its file.
 #[derive(Clone)]
 pub struct NodePolicies(Infallible);
 
@@ -117,7 +117,7 @@ impl Policies {
 impl NodePolicies {
     /// # Errors
     /// Never.
-    pub fn lay(&self, _: &Ground) -> Result<Loaded, Mistakes> {
+    pub fn apply(&self, _: &Ground) -> Result<Loaded, Mistakes> {
         match self.0 {}
     }
 

@@ -6,12 +6,25 @@ use std::sync::Arc;
 use axum::Router;
 use parking_lot::Mutex;
 
+<<<<<<<< HEAD:src/app/console/mod.rs
+|||||||| 99406b6f:src/app/console.rs
+use super::exporter::Exporter;
+use super::shared::SharedState;
+use super::team::TeamControl;
+========
+use super::team::TeamControl;
+>>>>>>>> team:src/app/optional/console.rs
 use crate::admin::AdminExtension;
 use crate::admin::config_status::ConfigStatus;
 use crate::admin::state::AdminState;
+<<<<<<<< HEAD:src/app/console/mod.rs
 use crate::app::exporter::Exporter;
 use crate::app::shared::SharedState;
 use crate::app::team::TeamControl;
+|||||||| 99406b6f:src/app/console.rs
+========
+use crate::app::shared::SharedState;
+>>>>>>>> team:src/app/optional/console.rs
 use crate::console::state::{ConsoleParts, ConsoleState, FleetParts};
 use crate::console::tokens::FormTokens;
 use crate::observe::recorder::MetricsHandle;
@@ -23,7 +36,8 @@ pub struct ShownParts<'a> {
     pub team: &'a TeamControl,
     pub status: Arc<ConfigStatus>,
     pub metrics: MetricsHandle,
-    pub exporter: Arc<Exporter>,
+    /// Requests in flight, and tunnels among them.
+    pub in_flight: Arc<dyn Fn() -> (usize, usize) + Send + Sync>,
     pub shared: &'a SharedState,
 }
 
@@ -36,7 +50,6 @@ impl ConsoleControl {
     /// # Errors
     /// When the listener has no address, or the system no random numbers.
     pub fn new(listener: &TcpListener, shown: ShownParts<'_>) -> anyhow::Result<Option<Self>> {
-        let exporter = shown.exporter;
         let Ok(tokens) = FormTokens::new() else {
             anyhow::bail!("the system has no random numbers");
         };
@@ -46,7 +59,7 @@ impl ConsoleControl {
             address: listener.local_addr()?,
             config: shown.status,
             metrics: shown.metrics,
-            in_flight: Arc::new(move || exporter.in_flight()),
+            in_flight: shown.in_flight,
             fleet: fleet_parts(shown.shared),
             started: clock::now(),
             tokens,
