@@ -164,8 +164,8 @@ guard-accept: build-tested build-guarded ## what `guard` counts is right from no
 	python3 bench/guard.py $(TARGET)/debug/tollgate --accept
 	python3 bench/guard.py $(TARGET)/guard/tollgate --accept
 
-# LAYERS has a part of a layer's name, or --docs.
-guard-layers: build-guarded ## the instructions that each optional layer of a route adds to a forwarded request
+# LAYERS has a part of a step's name, or --docs.
+guard-layers: build-guarded ## the instructions that each optional step of a route adds to a forwarded request
 	python3 bench/layers.py $(TARGET)/guard/tollgate $(LAYERS)
 
 # Built by a test, so that in CI it is the program that the others have built; without the bookkeeping of incremental builds,

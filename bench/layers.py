@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Counts the instructions that each optional layer of a route adds to a forwarded request: `make guard-layers`.
+"""Counts the instructions that each optional step of a route adds to a forwarded request: `make guard-layers`.
 
 Each is measured as a route in a file of its own, with that one key, against the plain route and the same request. Prints a
 table.
 
-    bench/layers.py BINARY           every layer
+    bench/layers.py BINARY           every step
     bench/layers.py BINARY cors      those with this in their names
-    bench/layers.py BINARY --docs    every layer, and into docs/performance.md
+    bench/layers.py BINARY --docs    every step, and into docs/performance.md
 """
 
 import argparse
@@ -73,8 +73,8 @@ def forward(text):
 HALVES = "[{to: up, weight: 50%}, {to: other, weight: 50%}]"
 
 
-class Layer(NamedTuple):
-    """A layer: what the file says of it, and what the request has besides."""
+class Step(NamedTuple):
+    """A step: what the file says of it, and what the request has besides."""
 
     name: str
     # Keys of the route, of its upstream and of the file.
@@ -91,52 +91,52 @@ class Layer(NamedTuple):
 
 
 def limit(name, text):
-    return Layer(name, route="limits: [one]", top=f"limits: {{one: {{key: client_ip, {text}}}}}")
+    return Step(name, route="limits: [one]", top=f"limits: {{one: {{key: client_ip, {text}}}}}")
 
 
-LAYERS = [
-    Layer("`allow` and `deny`, by networks", route="allow: [127.0.0.0/8, 10.0.0.0/8], deny: [10.9.0.0/16]"),
-    Layer(
+STEPS = [
+    Step("`allow` and `deny`, by networks", route="allow: [127.0.0.0/8, 10.0.0.0/8], deny: [10.9.0.0/16]"),
+    Step(
         "`authenticate`, by API key",
         route="authenticate: [keys]",
         top="authenticators: {keys: {api_key: {header: x-api-key, keys: CREDENTIALS}}}",
         fields=f"X-Api-Key: {KEY}\r\n",
     ),
-    Layer(
+    Step(
         "`authenticate`, by a password that comes again",
         route="authenticate: [staff]",
         top="authenticators: {staff: {basic: {users: USERS}}}",
         fields=f"Authorization: Basic {base64.b64encode(b'ada:open sesame').decode()}\r\n",
     ),
-    Layer(
+    Step(
         "`authenticate`, by a token that comes again",
         route="authenticate: [users]",
         top=jwt(""),
         fields=f"Authorization: Bearer {token()}\r\n",
     ),
-    Layer("`authenticate`, by a service", **forward("")),
-    Layer("`authenticate`, by a service whose answer is kept", **forward(", cache: {max_age: 1h}")),
-    Layer("`maintenance` that is off", route="maintenance: {when_file: /nonexistent/down}"),
-    Layer("`cors`, no page asks", route='cors: {origins: ["https://app.example.com"]}'),
-    Layer(
+    Step("`authenticate`, by a service", **forward("")),
+    Step("`authenticate`, by a service whose answer is kept", **forward(", cache: {max_age: 1h}")),
+    Step("`maintenance` that is off", route="maintenance: {when_file: /nonexistent/down}"),
+    Step("`cors`, no page asks", route='cors: {origins: ["https://app.example.com"]}'),
+    Step(
         "`cors`, a page asks",
         route='cors: {origins: ["https://app.example.com"]}',
         fields="Origin: https://app.example.com\r\n",
     ),
-    Layer("`request_headers`, one set", route='request_headers: {set: {x-route: "{route}"}}'),
-    Layer("`response_headers`, one set", route="response_headers: {set: {x-frame-options: DENY}}"),
-    Layer("`compress`, an answer too short for it", route="compress: true", fields="Accept-Encoding: gzip\r\n"),
-    Layer("`compress`, 200 bytes by gzip", route="compress: {min_size: 1}", fields="Accept-Encoding: gzip\r\n"),
-    Layer("`error_pages`, no error", route='error_pages: [{status: [502], type: text/html, body: "<p>{status}"}]'),
-    Layer("`timeout`", route="timeout: 30s"),
-    Layer("`timeouts: {response: …}`", route="timeouts: {response: 30s}"),
-    Layer("`timeouts: {request: …}`", route="timeouts: {request: 30s}"),
-    Layer("`max_body`", route="max_body: 1MiB"),
-    Layer("`max_requests`", top="max_requests: 1000"),
-    Layer("`replace_prefix`", route="replace_prefix: {from: /, to: /b}"),
+    Step("`request_headers`, one set", route='request_headers: {set: {x-route: "{route}"}}'),
+    Step("`response_headers`, one set", route="response_headers: {set: {x-frame-options: DENY}}"),
+    Step("`compress`, an answer too short for it", route="compress: true", fields="Accept-Encoding: gzip\r\n"),
+    Step("`compress`, 200 bytes by gzip", route="compress: {min_size: 1}", fields="Accept-Encoding: gzip\r\n"),
+    Step("`error_pages`, no error", route='error_pages: [{status: [502], type: text/html, body: "<p>{status}"}]'),
+    Step("`timeout`", route="timeout: 30s"),
+    Step("`timeouts: {response: …}`", route="timeouts: {response: 30s}"),
+    Step("`timeouts: {request: …}`", route="timeouts: {request: 30s}"),
+    Step("`max_body`", route="max_body: 1MiB"),
+    Step("`max_requests`", top="max_requests: 1000"),
+    Step("`replace_prefix`", route="replace_prefix: {from: /, to: /b}"),
     limit("a limit, `exact`, in this process", "rate: 1000000/s, burst: 1000000"),
     limit("a limit, `leased`, in this process", "rate: 1000000/s, burst: 1000000, consistency: leased"),
-    Layer(
+    Step(
         "a limit by a member of the body",
         route="limits: [one]",
         top="limits: {one: {key: {body: username}, rate: 1000000/s, burst: 1000000}}",
@@ -145,30 +145,30 @@ LAYERS = [
     ),
     limit("a limit, `hidden`", "rate: 1000000/s, burst: 1000000, hidden: true"),
     limit("a limit on requests at the same time", "algorithm: concurrency, max_in_flight: 100"),
-    Layer("`retry`, the first attempt succeeds", route="retry: {on: [connect, reset, 503]}"),
-    Layer("`retry`, with bodies kept", route="retry: {on: [connect, reset, 503], keep_body: 64KiB}", body="x" * 100),
-    Layer("a split by chance", to=HALVES, others=OTHER),
-    Layer("a split by a key", to=HALVES, others=OTHER, route="split_by: {header: user-agent}"),
-    Layer("`balance: round_robin` over three", endpoints=3),
-    Layer("`balance: least_requests` over three", upstream="balance: least_requests", endpoints=3),
-    Layer("`balance: {hash: …}` over three", upstream="balance: {hash: {header: user-agent}}", endpoints=3),
-    Layer("`eject`", upstream="eject: {after: 5}"),
-    Layer("`bounds: {connections: …}`", upstream="bounds: {connections: 100}"),
-    Layer("`access_log: json`", top="access_log: json"),
+    Step("`retry`, the first attempt succeeds", route="retry: {on: [connect, reset, 503]}"),
+    Step("`retry`, with bodies kept", route="retry: {on: [connect, reset, 503], keep_body: 64KiB}", body="x" * 100),
+    Step("a split by chance", to=HALVES, others=OTHER),
+    Step("a split by a key", to=HALVES, others=OTHER, route="split_by: {header: user-agent}"),
+    Step("`balance: round_robin` over three", endpoints=3),
+    Step("`balance: least_requests` over three", upstream="balance: least_requests", endpoints=3),
+    Step("`balance: {hash: …}` over three", upstream="balance: {hash: {header: user-agent}}", endpoints=3),
+    Step("`eject`", upstream="eject: {after: 5}"),
+    Step("`bounds: {connections: …}`", upstream="bounds: {connections: 100}"),
+    Step("`access_log: json`", top="access_log: json"),
 ]
 
 
-def file_of(layer):
-    """The file of a gateway whose one route has this layer."""
+def file_of(step):
+    """The file of a gateway whose one route has this step."""
     more = lambda keys: f", {keys}" if keys else ""
-    endpoints = ", ".join(['"http://UPSTREAM"'] * layer.endpoints)
+    endpoints = ", ".join(['"http://UPSTREAM"'] * step.endpoints)
     return FILE.format(
-        top=layer.top,
+        top=step.top,
         endpoints=endpoints,
-        upstream=more(layer.upstream),
-        others=layer.others,
-        to=layer.to,
-        route=more(layer.route),
+        upstream=more(step.upstream),
+        others=step.others,
+        to=step.to,
+        route=more(step.route),
     )
 
 
@@ -202,23 +202,23 @@ class Counter:
 
         return each(run(WARM), run(WARM + COUNTED))
 
-    def added(self, layer):
-        plain = Layer("", fields=layer.fields, body=layer.body)
-        return self.count(file_of(layer), layer.fields, layer.body) - self.count(file_of(plain), layer.fields, layer.body)
+    def added(self, step):
+        plain = Step("", fields=step.fields, body=step.body)
+        return self.count(file_of(step), step.fields, step.body) - self.count(file_of(plain), step.fields, step.body)
 
 
-def table(binary, layers):
+def table(binary, steps):
     """The lines of the table."""
     with tempfile.TemporaryDirectory(prefix="tollgate-layers-") as scratch, ThreadPoolExecutor(2) as pool:
         counter = Counter(binary, scratch)
-        plain = counter.count(file_of(Layer("")), "", "")
-        added = list(pool.map(counter.added, layers))
+        plain = counter.count(file_of(Step("")), "", "")
+        added = list(pool.map(counter.added, steps))
     yield f"A plain forwarded request takes {plain} instructions of the worker."
     yield ""
-    yield "| layer | instructions more | of a plain request |"
+    yield "| step | instructions more | of a plain request |"
     yield "|---|--:|--:|"
-    for layer, more in zip(layers, added):
-        yield f"| {layer.name} | {more} | {more / plain:.1%} |"
+    for step, more in zip(steps, added):
+        yield f"| {step.name} | {more} | {more / plain:.1%} |"
 
 
 def write(lines, binary):
@@ -235,12 +235,12 @@ def write(lines, binary):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("binary", type=Path)
-    parser.add_argument("name", nargs="?", default="", help="only the layers with this in their names")
+    parser.add_argument("name", nargs="?", default="", help="only the steps with this in their names")
     parser.add_argument("--docs", action="store_true", help="write the table into docs/performance.md")
     options = parser.parse_args()
-    layers = [layer for layer in LAYERS if options.name in layer.name]
+    steps = [step for step in STEPS if options.name in step.name]
     try:
-        lines = list(table(options.binary, layers))
+        lines = list(table(options.binary, steps))
         print("\n".join(lines))
         if options.docs:
             write(lines, options.binary)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use http::HeaderName;
 use metrics::counter;
+use tollgate_limiter::layer::RateLimitLayer;
 use tollgate_limiter::limit::algorithm::QuotaError;
 use tollgate_limiter::limit::definition::LimitUse;
 use tollgate_limiter::limit::key::KeyPart;
@@ -17,14 +18,20 @@ use super::kept_routes::{KeptRoutes, RunningGateway};
 use crate::body_memory::BodyMemory;
 use crate::config::{Config, ListenerConfig};
 use crate::gateway::access_log::RouteLog;
+use crate::gateway::answer::compression::Compression;
 use crate::gateway::body_keys::BodyKeys;
 use crate::gateway::listener_rules::ListenerRules;
 use crate::gateway::maintenance::RouteMaintenance;
 use crate::gateway::route_metrics::RouteMetrics;
-use crate::gateway::stack::{
-    self, AnswerLayer, AuthenticationLayer, Chain, ChainSpec, ClientRule, ClientRuleLayer,
-    Compression, CrossOriginLayer, RequestBound, RequestChanges,
-};
+use crate::gateway::steps::Pipeline;
+use crate::gateway::steps::answer_rules::AnswerRules;
+use crate::gateway::steps::body_bound::BodyBound;
+use crate::gateway::steps::cors::CrossOrigin;
+use crate::gateway::steps::identity::Authentication;
+use crate::gateway::steps::networks::ClientNetworks;
+use crate::gateway::steps::rate_limit::WorkerLimiter;
+use crate::gateway::steps::request_fields::RequestChanges;
+use crate::gateway::steps::shed::RequestBound;
 use crate::gateway::{Gateway, RouteGuard, RouteRuntime, RouteTarget, UNROUTED, Upstreams};
 use crate::identity::Authenticators;
 use crate::identity::api_key::ApiKeyTable;
@@ -213,7 +220,7 @@ impl<'a> RouteParts<'a> {
         let own_names = route.and_then(|route| route.authenticate.as_deref());
         let own = own_names.map(|names| self.authenticators(names, keys));
 
-        let mut chains = Vec::new();
+        let mut pipelines = Vec::new();
         let mut all_rules = Vec::new();
         let mut unauthenticated = Vec::new();
         for listener in &self.listeners {
@@ -231,47 +238,54 @@ impl<'a> RouteParts<'a> {
             let of_listener = of_listener.filter(|used| is_known || !needs_identity(used));
             let rules = Arc::new(self.rules(of_listener.chain(limits))?);
             let refusal = authenticators.as_ref().map(|asked| asked.missing().clone());
-            chains.push(self.chain(&requests, listener, authenticators, &rules));
+            pipelines.push(self.pipeline(&requests, listener, authenticators, &rules));
             all_rules.push(rules);
             unauthenticated.push(refusal);
         }
         Ok(RouteGuard {
-            chains,
+            pipelines,
             rules: all_rules,
             metrics: Arc::new(RouteMetrics::new(name, self.route_log(route))),
             maintenance: requests.maintenance,
             unauthenticated,
-            whole_time: route.and_then(|route| route.answer_time.whole),
         })
     }
 
-    /// The chain of the requests behind one listener.
-    fn chain(
+    /// The pipeline of the requests behind one listener.
+    fn pipeline(
         &self,
         requests: &Requests<'_>,
         listener: &ListenerParts<'_>,
         authenticators: OptionalAuthenticators,
         rules: &Arc<RuleSet>,
-    ) -> Chain {
+    ) -> Pipeline {
         let route = requests.route;
-        let clients = client_rules(listener.config, route, requests.maintenance.as_ref());
-        let request_fields = route
+        let request_changes = route
             .and_then(|route| self.request_changes(route, authenticators.as_deref(), listener));
-        stack::chain(ChainSpec {
+        Pipeline {
+            whole_time: route.and_then(|route| route.answer_time.whole),
             cors: route.and_then(cross_origin),
-            answer: answer_layer(self.config, route),
-            clients: ClientRuleLayer::new(clients),
-            authentication: authenticators.map(|authenticators| AuthenticationLayer {
+            answer_rules: answer_rules(self.config, route),
+            networks: ClientNetworks::new(
+                &listener.config.networks,
+                route.map(|route| &route.networks),
+            ),
+            maintenance: requests.maintenance.clone(),
+            authentication: authenticators.map(|authenticators| Authentication {
                 authenticators,
-                limits: listener.unidentified.clone(),
+                limits: listener.unidentified.clone().map(rate_limit),
             }),
+            request_bound: self.max_requests,
             body_keys: requests.body_keys.clone(),
-            max_requests: self.max_requests,
-            rules: Some(rules.clone()).filter(|rules| !rules.is_empty()),
-            max_body: route.and_then(|route| route.max_body),
-            request_fields,
+            rate_limit: if rules.is_empty() {
+                None
+            } else {
+                Some(rate_limit(rules.clone()))
+            },
+            body_bound: route.and_then(|route| route.max_body).map(BodyBound),
+            request_changes,
             head_time: route.and_then(|route| route.answer_time.head),
-        })
+        }
     }
 
     fn rules<'u>(&self, uses: impl Iterator<Item = &'u LimitUse>) -> Result<RuleSet, QuotaError> {
@@ -280,7 +294,7 @@ impl<'a> RouteParts<'a> {
 
     fn body_keys(&self, route: &str, limits: &[LimitUse]) -> Option<Arc<BodyKeys>> {
         let bounds = self.config.body_keys;
-        let keys = BodyKeys::of(limits, route, bounds, &self.body_memory, self.max_requests);
+        let keys = BodyKeys::of(limits, route, bounds, &self.body_memory);
         keys.map(Arc::new)
     }
 
@@ -372,23 +386,28 @@ fn needs_identity(used: &LimitUse) -> bool {
     parts.any(|part| matches!(part, KeyPart::Identity(_)))
 }
 
+/// The limits of `rules`, as a step of a pipeline.
+fn rate_limit(rules: Arc<RuleSet>) -> RateLimitLayer<WorkerLimiter> {
+    RateLimitLayer::of_rules(WorkerLimiter, rules)
+}
+
 /// The pages of other origins that may read the answers of `route`.
-fn cross_origin(route: &Route) -> Option<CrossOriginLayer> {
+fn cross_origin(route: &Route) -> Option<CrossOrigin> {
     let spec = route.cors.as_ref()?;
-    Some(CrossOriginLayer::new(spec, &route.matches.methods))
+    Some(CrossOrigin::new(spec, &route.matches.methods))
 }
 
 /// The changes of the answers to requests of the route, or of none.
-fn answer_layer(config: &Config, route: Option<&Route>) -> Option<AnswerLayer> {
+fn answer_rules(config: &Config, route: Option<&Route>) -> Option<AnswerRules> {
     let compression =
         route.and_then(|route| Some(Compression::new(route.compression.as_ref()?, &route.name)));
     let fields = route.map(|route| route.response_fields.clone());
-    AnswerLayer {
+    AnswerRules {
         fields: fields.filter(|changes| !changes.is_empty()),
         compression,
         error_pages: error_pages(config, route).cloned(),
     }
-    .used()
+    .non_empty()
 }
 
 /// The pages in place of errors, for requests of the route, or of none.
@@ -424,19 +443,6 @@ fn mirror(route: &Route, upstreams: &Upstreams) -> Option<Arc<Mirror>> {
     let upstream = upstreams.get(&spec.upstream)?.clone();
     let forward = distribution.forward.clone();
     Some(Arc::new(Mirror::new(&route.name, spec, upstream, forward)))
-}
-
-/// The clients that are served: by the listener and by the route, if there is one. Clients whom
-/// neither ever serves are told so during maintenance too.
-fn client_rules(
-    listener: &ListenerConfig,
-    route: Option<&Route>,
-    maintenance: Option<&Arc<RouteMaintenance>>,
-) -> Vec<ClientRule> {
-    let mut rules = vec![ClientRule::Networks(listener.networks.clone())];
-    rules.extend(route.map(|route| ClientRule::Networks(route.networks.clone())));
-    rules.extend(maintenance.cloned().map(ClientRule::Maintenance));
-    rules
 }
 
 /// The upstreams that the route's requests may go to, with the route's own time limits: its own

@@ -2,7 +2,7 @@
 //! they are made of.
 //!
 //! A revision of policies leaves most routes as they are: the configuration has the very same ones.
-//! Such a route is kept with its chain, its limits and its metrics.
+//! Such a route is kept with its pipelines, its limits and its metrics.
 
 use std::collections::HashMap;
 use std::sync::Arc;

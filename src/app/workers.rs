@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use futures_util::future::join_all;
-use http::{Request, Response};
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 use tollgate_limiter::decide::limiter::Limiter;
@@ -18,16 +17,11 @@ use tollgate_limiter::store::redis::RedisStore;
 
 use super::listeners::BoundListener;
 use super::shared::{FleetMember, SharedState, UPKEEP};
-use crate::body::Body;
-use crate::error::Failure;
 use crate::gateway::account::InFlight;
-use crate::gateway::{Worker, WorkerListener, serve};
-use crate::http::interim::InterimSlot;
+use crate::gateway::{Worker, WorkerListener};
 use crate::proxy::Proxy;
-use crate::server::{self, ConnectionInfo, Drain, Drained, Handler, worker};
+use crate::server::{self, Drain, Drained, worker};
 use crate::transport::listening_socket::AcceptingSocket;
-use crate::transport::peer::PeerAddress;
-use crate::transport::tls::server::acceptor::TlsAcceptor;
 
 /// The longest that a start waits for the store, before it goes on without.
 const FIRST_CONTACT: Duration = Duration::from_secs(1);
@@ -228,33 +222,6 @@ async fn sweep(proxy: &Proxy, shared: &SharedState) {
         if let Some(keys) = shared.gateway.load().connection_keys() {
             proxy.retain(|key| keys.contains(key));
         }
-    }
-}
-
-impl Handler for WorkerListener {
-    fn handle(
-        &self,
-        connection: &Arc<ConnectionInfo>,
-        interim: &InterimSlot,
-        request: &mut Request<Body>,
-    ) -> impl Future<Output = Response<Body>> + Send {
-        serve::serve(self.gateway.load_full(), self, connection, interim, request)
-    }
-
-    fn is_trusted(&self, peer: PeerAddress) -> bool {
-        self.gateway.load().trusted_proxies.contains(peer)
-    }
-
-    fn tls(&self) -> Option<&TlsAcceptor> {
-        self.tls.as_deref()
-    }
-
-    fn refuse(&self, connection: &Arc<ConnectionInfo>, failure: Failure) -> Response<Body> {
-        serve::refuse(&self.gateway.load(), self, connection, (failure, false))
-    }
-
-    fn refuse_call(&self, connection: &Arc<ConnectionInfo>, failure: Failure) -> Response<Body> {
-        serve::refuse(&self.gateway.load(), self, connection, (failure, true))
     }
 }
 

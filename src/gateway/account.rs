@@ -6,23 +6,23 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, Method, Response, StatusCode};
 use tollgate_limiter::limit::key::CallerIdentity;
 use tollgate_limiter::request::permit::Permit;
 
 use super::access_log::{LoggedAnswer, LoggedRequest};
 use super::route_metrics::RouteMetrics;
-use crate::body::BodyObserver;
+use crate::body::{Body, BodyObserver};
 use crate::clock::{self, Instant};
 use crate::error;
 use crate::grpc::{GRPC_STATUS, GrpcStatus};
-use crate::proxy::{TunnelBytes, TunnelObserver};
+use crate::proxy::{TunnelBytes, TunnelEnd, TunnelObserver};
 
 /// Requests in flight, of one worker.
 #[derive(Debug, Default)]
 pub struct InFlight {
     requests: AtomicUsize,
-    /// Those of them that have become tunnels.
+    /// Requests among them that have become tunnels.
     tunnels: AtomicUsize,
 }
 
@@ -40,13 +40,13 @@ pub struct Account {
     pub problem: Option<&'static str>,
     /// The permit that the request holds until the answer has ended.
     pub permit: Permit,
-    /// Of a call of gRPC. `None` for other requests.
+    /// The outcome of a call of gRPC. `None` for other requests.
     pub grpc: Option<CallOutcome>,
     bytes: u64,
     complete: bool,
-    /// When the answer ended. `None`: now.
+    /// The time when the answer ended. `None`: now.
     ended: Option<Instant>,
-    /// Of a tunnel: bytes from the client.
+    /// Bytes from the client of a tunnel.
     received: Option<u64>,
 }
 
@@ -60,12 +60,12 @@ impl InFlight {
         self.requests.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// How many there are, tunnels included.
+    /// Requests in flight, tunnels included.
     pub fn count(&self) -> usize {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// How many of them are tunnels.
+    /// Tunnels in flight.
     pub fn tunnels(&self) -> usize {
         self.tunnels.load(Ordering::Relaxed)
     }
@@ -85,35 +85,32 @@ impl Account {
         method: Method,
         metrics: Arc<RouteMetrics>,
     ) -> Box<Self> {
-        let status = error::client_closed();
-        let (permit, bytes, complete) = (Permit::default(), 0, false);
-        let (problem, grpc, ended, received) = (None, None, None, None);
         Box::new(Self {
             started,
             in_flight,
             method,
             log: None,
             metrics,
-            status,
-            problem,
-            permit,
-            grpc,
-            bytes,
-            complete,
-            ended,
-            received,
+            status: error::client_closed(),
+            problem: None,
+            permit: Permit::default(),
+            grpc: None,
+            bytes: 0,
+            complete: false,
+            ended: None,
+            received: None,
         })
     }
 
-    /// The client has said who it is.
+    /// Writes the client, who has said who it is, into the request's line.
     pub fn identify(&mut self, identity: &Arc<CallerIdentity>) {
         if let Some(log) = &mut self.log {
             log.identity = Some(identity.clone());
         }
     }
 
-    /// The request has become a tunnel, and ends with it.
-    pub fn begin_tunnel(&mut self) {
+    /// Counts the request as a tunnel, which it has become and ends with.
+    fn begin_tunnel(&mut self) {
         self.in_flight.tunnels.fetch_add(1, Ordering::Relaxed);
         self.received = Some(0);
     }
@@ -122,6 +119,20 @@ impl Account {
     pub fn read_grpc_status(&mut self, fields: &HeaderMap) {
         if let (Some(outcome), Some(status)) = (&mut self.grpc, fields.get(GRPC_STATUS)) {
             outcome.0 = Some(GrpcStatus::read(status));
+        }
+    }
+
+    /// Settles the request with the status of its answer, at the end of the answer's body, or of
+    /// the tunnel that it begins.
+    #[inline]
+    pub fn follow(mut self: Box<Self>, response: &mut Response<Body>) {
+        self.status = response.status();
+        match response.extensions_mut().remove::<TunnelEnd>() {
+            Some(end) => {
+                self.begin_tunnel();
+                end.observe(self);
+            }
+            None => response.body_mut().observe(self),
         }
     }
 }
@@ -136,7 +147,8 @@ impl BodyObserver for Account {
     }
 
     fn on_end(mut self: Box<Self>, bytes: u64, complete: bool, now: Option<Instant>) {
-        (self.bytes, self.ended) = (bytes, now);
+        self.bytes = bytes;
+        self.ended = now;
         // The answer to a HEAD is its head: its body is not sent.
         self.complete = complete || self.method == Method::HEAD;
         self.permit.ended(self.complete);
@@ -157,10 +169,11 @@ impl Drop for Account {
         let ended = self.ended.unwrap_or_else(clock::now);
         let seconds = ended.saturating_duration_since(self.started).as_secs_f64();
         self.in_flight.leave();
-        match self.received {
-            // How long people stay says nothing of how fast they are served.
-            Some(_) => drop(self.in_flight.tunnels.fetch_sub(1, Ordering::Relaxed)),
-            None => self.metrics.duration.record(seconds),
+        if self.received.is_some() {
+            // How long people stay in a tunnel says nothing of how fast they are served.
+            self.in_flight.tunnels.fetch_sub(1, Ordering::Relaxed);
+        } else {
+            self.metrics.duration.record(seconds);
         }
         self.metrics
             .requests

@@ -40,16 +40,13 @@ pub fn remove_trailers(request: &mut Request<Body>, names: &[HeaderName]) {
 }
 
 fn remove_from(fields: &mut HeaderMap, names: &[HeaderName]) {
-    let is_same = |name: &HeaderName| {
-        names
-            .iter()
-            .any(|removed| is_same_variable(name.as_str(), removed.as_str()))
-    };
-    let found: Vec<HeaderName> = fields
-        .keys()
-        .filter(|name| is_same(name))
-        .cloned()
-        .collect();
+    let mut found: Vec<HeaderName> = Vec::new();
+    for field in fields.keys() {
+        let mut removed = names.iter();
+        if removed.any(|name| is_same_variable(field.as_str(), name.as_str())) {
+            found.push(field.clone());
+        }
+    }
     for name in found {
         fields.remove(name);
     }
@@ -57,15 +54,13 @@ fn remove_from(fields: &mut HeaderMap, names: &[HeaderName]) {
 
 impl BodySource for TrailerFilter {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        Poll::Ready(frame.map(|frame| {
-            frame.map(|mut frame| {
-                if let Some(trailers) = frame.trailers_mut() {
-                    remove_from(trailers, &self.names);
-                }
-                frame
-            })
-        }))
+        let mut frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        if let Some(Ok(frame)) = &mut frame
+            && let Some(trailers) = frame.trailers_mut()
+        {
+            remove_from(trailers, &self.names);
+        }
+        Poll::Ready(frame)
     }
 
     fn poll_arrived(&mut self, cx: &mut Context<'_>) -> Poll<()> {

@@ -1,4 +1,4 @@
-//! A request on its way through the gateway, lent to each layer of its route's chain.
+//! A request on its way through the gateway, lent to each step of its route's pipeline.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use http::header::STRICT_TRANSPORT_SECURITY;
 use http::{HeaderMap, HeaderValue, Request, Response, Uri};
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::limit::key::{CallerIdentity, ClientCertificate, host};
@@ -19,14 +18,13 @@ use super::answer::rendered::RenderedFields;
 use super::route_metrics::{RouteMetrics, method_label, other_method};
 use crate::body::Body;
 use crate::clock::{self, Instant};
-use crate::error::{self, Failure};
+use crate::error::Failure;
 use crate::grpc::{self, CallDeadline};
 use crate::http::interim::InterimSlot;
 use crate::http::scheme::RequestScheme;
 use crate::observe::request_id::{self, REQUEST_ID};
 use crate::proxy::Mirror;
 use crate::proxy::Proxy;
-use crate::proxy::TunnelEnd;
 use crate::proxy::message::forwarded::ClientOrigin;
 use crate::proxy::report::SentMark;
 use crate::route::Route;
@@ -41,16 +39,19 @@ pub const UNROUTED: &str = "none";
 /// The upstreams of the node by name, with their state.
 pub type Upstreams = HashMap<Arc<str>, Arc<Upstream>>;
 
+/// The answer to a request, or why there is none yet.
+pub type AnswerResult = Result<Response<Body>, Failure>;
+
 /// A route, and where it forwards to.
 pub struct RouteTarget {
     pub route: Arc<Route>,
-    /// Of a route that forwards; the first of several.
+    /// The upstream of a route that forwards; the first of several.
     pub upstream: Option<Arc<Upstream>>,
-    /// Of a route with copies.
+    /// The copies of a route's requests.
     pub mirror: Option<Arc<Mirror>>,
-    /// The upstreams with the route's own time limits. Empty: it has none.
+    /// The upstreams with the route's own time limits. Empty: the route has none.
     pub timed: Vec<Arc<UpstreamSpec>>,
-    /// Its requests are sent again, or their endpoints stand in the access log.
+    /// Whether requests are sent again, or their endpoints stand in the access log.
     pub follows_attempts: bool,
 }
 
@@ -65,21 +66,30 @@ pub struct Worker {
 /// A request's start, id and client.
 pub struct RequestContext {
     pub started: Instant,
-    /// Its layers may have waited for something since then.
+    /// Whether a step may have waited for something since then.
     may_have_waited: AtomicBool,
-    /// Whether an upstream got it.
+    /// Whether an upstream got the request.
     pub sent: SentMark,
     pub request_id: HeaderValue,
     pub origin: ClientOrigin,
     /// Requests that were in flight on this worker when it arrived.
     pub in_flight_before: usize,
-    /// A call of gRPC, which is answered by statuses of gRPC.
+    /// Whether the request is a call of gRPC, which is answered by statuses of gRPC.
     pub is_call: bool,
     /// The `Strict-Transport-Security` of the answer.
     pub hsts: Option<HeaderValue>,
 }
 
-/// A request with all that the layers of its chain use.
+/// The place where a request arrived.
+pub struct Arrival<'g> {
+    pub worker: &'g Worker,
+    /// The client's connection. `None`: its client has no IP address.
+    pub sockets: Option<&'g SocketPair>,
+    /// Where interim responses go.
+    pub interim: &'g InterimSlot,
+}
+
+/// A request with all that the steps of its pipeline use.
 pub struct Exchange<'g> {
     pub upstreams: &'g Upstreams,
     /// Where interim responses go.
@@ -93,18 +103,18 @@ pub struct Exchange<'g> {
     pub normalized_path: Option<String>,
     /// The route, or why there is none.
     pub route: Result<&'g RouteTarget, Failure>,
-    /// A page's question whether it may send what this route would take.
+    /// Whether a page asks if it may send what this route would take.
     pub is_preflight: bool,
-    /// The route has set fields of the request: what the client claimed is gone already.
+    /// Whether fields of the request were set: what the client claimed is gone already.
     pub has_own_fields: bool,
     /// The client, on a route that asks who it is.
     pub identity: Option<Arc<CallerIdentity>>,
     /// The lesser service that the request gets because of a limit.
     pub degraded: Option<Degrade>,
-    /// When the route's timeout ends the wait for an answer.
+    /// The end of the wait for an answer, by the route's time limits.
     pub deadline: Option<Instant>,
     pub account: Box<Account>,
-    /// The changes that layers make to the answer, whoever it comes from.
+    /// The changes of the answer, whoever it comes from.
     pub answer: AnswerChanges,
 }
 
@@ -112,16 +122,14 @@ impl RouteTarget {
     /// How requests of the route go to `upstream`.
     #[inline]
     pub fn destination<'a>(&'a self, upstream: &'a Arc<Upstream>) -> Destination<'a> {
-        let own = || {
-            self.timed
-                .iter()
-                .find(|spec| spec.name == upstream.spec().name)
-        };
-        let spec = if self.timed.is_empty() { None } else { own() };
-        Destination {
-            upstream,
-            spec: spec.unwrap_or(upstream.spec()),
+        let mut spec = upstream.spec();
+        for timed in &self.timed {
+            if timed.name == spec.name {
+                spec = timed;
+                break;
+            }
         }
+        Destination { upstream, spec }
     }
 }
 
@@ -136,8 +144,12 @@ impl RequestContext {
         connection: &ConnectionInfo,
         request: &Request<Body>,
     ) -> Self {
-        // The proxy is trusted, and whoever speaks through it is not.
-        let trusted = (!connection.is_unnamed).then_some(trusted);
+        // A proxy that named no client is trusted, and what its clients claim is not.
+        let trusted = if connection.is_unnamed {
+            None
+        } else {
+            Some(trusted)
+        };
         let mut origin = ClientOrigin::of_peer(request.headers(), connection.peer, trusted);
         if let Some(session) = &connection.tls {
             origin.scheme = RequestScheme::Https;
@@ -148,13 +160,14 @@ impl RequestContext {
         } else {
             None
         };
+        let request_id = sent
+            .and_then(request_id::accept)
+            .unwrap_or_else(request_id::generate);
         Self {
             started: clock::now(),
             may_have_waited: AtomicBool::new(false),
             sent: SentMark::default(),
-            request_id: sent
-                .and_then(request_id::accept)
-                .unwrap_or_else(request_id::generate),
+            request_id,
             origin,
             in_flight_before: worker.in_flight.enter(),
             is_call: grpc::is_call(request),
@@ -230,68 +243,46 @@ impl RequestContext {
         response
     }
 
-    /// Makes the changes of the layers, and ties the account to the end of its body, or of the
-    /// tunnel that it begins.
-    #[inline]
-    pub fn close(
-        &self,
-        result: Result<Response<Body>, Failure>,
-        changes: AnswerChanges,
-        mut account: Box<Account>,
-    ) -> Response<Body> {
-        let is_gone = matches!(result, Err(Failure::ClientGone));
-        let of_upstream = result.as_ref().err().is_none_or(Failure::is_relayed);
-        let mut response = match result {
-            Ok(response) => {
-                account
-                    .permit
-                    .answered(response.status(), response.headers());
-                response
-            }
-            Err(failure) => {
-                let (failure, unanswered) = failure.settle(self.sent.is_set());
-                account.permit.failed(failure.status(), unanswered);
-                account.problem = (!is_gone).then(|| failure.name());
-                if self.is_call {
-                    failure.respond_to_call(&self.request_id)
-                } else {
-                    failure.respond(&self.request_id)
-                }
-            }
-        };
+    /// The answer to a request that failed.
+    pub fn respond(&self, failure: &Failure) -> Response<Body> {
         if self.is_call {
-            account.read_grpc_status(response.headers());
+            failure.respond_to_call(&self.request_id)
+        } else {
+            failure.respond(&self.request_id)
         }
-        if let Some(hsts) = &self.hsts {
-            // The upstream's own policy is kept.
-            response
-                .headers_mut()
-                .entry(STRICT_TRANSPORT_SECURITY)
-                .or_insert_with(|| hsts.clone());
-        }
-        if let Some(pages) = changes.pages.as_ref().filter(|_| !self.is_call) {
-            pages.apply(&mut response, &self.request_id, of_upstream);
-        }
-        changes.apply(&mut response, &mut account.permit);
-        if is_gone {
-            // Whether anybody reads the answer is nobody's business: the account ends like those of
-            // others who go away.
-            account.status = error::client_closed();
-            return response;
-        }
-        account.status = response.status();
-        match response.extensions_mut().remove::<TunnelEnd>() {
-            Some(end) => {
-                account.begin_tunnel();
-                end.observe(account);
-            }
-            None => response.body_mut().observe(account),
-        }
-        response
     }
 }
 
 impl<'g> Exchange<'g> {
+    /// An exchange without a route, whose account is open from now on.
+    #[inline]
+    pub fn new(
+        context: &'g RequestContext,
+        arrival: Arrival<'g>,
+        upstreams: &'g Upstreams,
+        unrouted: &Arc<RouteMetrics>,
+        request: &'g mut Request<Body>,
+    ) -> Self {
+        let worker = arrival.worker;
+        Self {
+            account: context.account(worker, unrouted, Some(request)),
+            upstreams,
+            interim: arrival.interim,
+            sockets: arrival.sockets,
+            worker,
+            context,
+            request,
+            normalized_path: None,
+            route: Err(Failure::NoRoute),
+            is_preflight: false,
+            has_own_fields: false,
+            identity: None,
+            degraded: None,
+            answer: AnswerChanges::default(),
+            deadline: None,
+        }
+    }
+
     /// The route's name in keys of limits.
     pub fn counted_as(&self) -> &str {
         self.route
@@ -321,14 +312,13 @@ impl<'g> Exchange<'g> {
         }
         self.identity = Some(identity);
         // The fields of the answer were filled in before, for answers to clients that nobody knows.
-        if self.answer.changed.is_some()
+        if self.answer.fields.is_some()
             && let Ok(target) = &self.route
             && target.route.response_fields.name_the_client()
         {
-            let changed = RenderedFields::new(&target.route.response_fields, |template| {
-                self.render(template)
-            });
-            self.answer.changed = Some(Box::new(changed));
+            let changes = &target.route.response_fields;
+            let fields = RenderedFields::new(changes, |template| self.render(template));
+            self.answer.fields = Some(Box::new(fields));
         }
     }
 
@@ -338,7 +328,8 @@ impl<'g> Exchange<'g> {
     }
 
     fn write_value(&self, variable: &Variable, text: &mut String) {
-        let (uri, headers) = (self.request.uri(), self.request.headers());
+        let uri = self.request.uri();
+        let headers = self.request.headers();
         match variable {
             // Writing to a String cannot fail.
             Variable::ClientIp => drop(write!(text, "{}", self.context.origin.client_ip)),

@@ -1,7 +1,7 @@
 //! Explains what the gateway would do with a described request, and why.
 //!
 //! Guarantees that an explanation goes by the same host, path, table, keys, limits and rewriting as
-//! [`super::serve`]. Charges nothing and sends nothing.
+//! [`super::pipeline`]. Charges nothing and sends nothing.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,20 +14,19 @@ use tollgate_limiter::request::explanation::LimitsExplanation;
 use tollgate_limiter::request::rule_set::RuleSet;
 
 use super::exchange::{RouteTarget, UNROUTED};
-use super::runtime::Gateway;
+use super::runtime::{Gateway, RouteGuard};
 use crate::body::Body;
 use crate::error::Failure;
 use crate::proxy::message::forwarded::ClientOrigin;
 use crate::proxy::message::target;
 use crate::route::table::{Fits, RouteLookup};
-use crate::route::{Action, Forward, HostPolicy, Match, Route, path};
-use crate::upstream::Upstream;
+use crate::route::{Action, Forward, HostPolicy, Route, path};
 
 /// A request to explain, as a client would send it.
 #[derive(Clone, Debug)]
 pub struct DescribedRequest {
     pub method: Method,
-    /// With an authority, which becomes the Host unless the headers have one.
+    /// The URI with an authority, which becomes the Host unless the headers have one.
     pub uri: Uri,
     pub headers: HeaderMap,
     /// The other end of the connection: a proxy in front, or the client itself. 0.0.0.0 if unknown.
@@ -54,7 +53,7 @@ pub struct Explanation {
     pub client_ip: IpAddr,
     /// Every route: those that host and path allow first, most specific first.
     pub routes: Vec<ConsideredRoute>,
-    /// The listener's limits, then the route's. Those of the listener also where no route takes the
+    /// The listener's limits, then the route's. The listener's also count where no route takes the
     /// request.
     pub limits: LimitsExplanation,
     pub outcome: Outcome,
@@ -64,12 +63,12 @@ pub struct Explanation {
 #[derive(Debug)]
 pub struct ConsideredRoute {
     pub route: Arc<Route>,
-    pub why: Why,
+    pub why: RouteMatch,
 }
 
-/// Why a route takes the request, or not.
+/// Whether a route takes the request, and if not, by what it does not match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum RouteMatch {
     Applies,
     /// The route would take the request, if none were more specific.
     LessSpecific,
@@ -83,12 +82,12 @@ pub enum Why {
 #[derive(Debug)]
 pub enum Outcome {
     Routed(Box<Routed>),
-    /// Answered by the gateway, if the limits let it pass: no route takes it.
+    /// No route takes the request. Answered by the gateway, if the limits let it pass.
     Refused(Failure),
-    /// Answered by the gateway before anything else: its path cannot be read in one way only.
+    /// The path cannot be read in one way only. Answered by the gateway before anything else.
     Malformed(Failure),
-    /// Answered by the gateway before any limit: its client is not served, now or ever, or does not
-    /// say who it is.
+    /// The client is not served, now or ever, or does not say who it is. Answered by the gateway
+    /// before any limit.
     Forbidden {
         route: Option<Arc<Route>>,
         failure: Failure,
@@ -127,63 +126,54 @@ pub fn explain(gateway: &Gateway, described: &DescribedRequest) -> Explanation {
     let found = gateway
         .table
         .find(&host, &path, request.method(), request.headers());
-    let (rules, route) = match &found {
-        RouteLookup::Route(index) => (
-            &gateway.routes[*index].guard.rules,
-            Some(&*gateway.routes[*index].target.route),
-        ),
-        RouteLookup::MethodNotAllowed(_) | RouteLookup::Nothing => (&gateway.unrouted.rules, None),
+    let runtime = match &found {
+        RouteLookup::Route(index) => Some(&*gateway.routes[*index]),
+        RouteLookup::MethodNotAllowed(_) | RouteLookup::Nothing => None,
     };
-    let outside = is_forbidden(gateway, described.listener, route, origin.client_ip);
-    let forbidden = if outside {
-        Some(Failure::NetworkRefused)
+    let guard = runtime.map_or(&gateway.unrouted, |runtime| &runtime.guard);
+    let route = runtime.map(|runtime| &runtime.target.route);
+    let forbidden = forbidden(gateway, described, guard, route, origin.client_ip);
+    let rules = if malformed.is_none() && forbidden.is_none() {
+        guard.rules.get(described.listener)
     } else {
-        maintained(gateway, &found, origin.client_ip)
+        None
     };
-    let forbidden = forbidden.or_else(|| unauthenticated(gateway, &found, described));
-    let asked = rules
-        .get(described.listener)
-        .filter(|_| malformed.is_none() && forbidden.is_none());
-    let limits = limits(
-        asked,
-        &Facts {
-            method: request.method(),
-            uri: request.uri(),
-            headers: request.headers(),
-            extensions: Some(&described.extensions),
-            body_length: described.body_length(),
-            client_ip: Some(origin.client_ip),
-            client_certificate: Some(&described.client_certificate),
-            client_identity: Some(&described.client_identity),
-            host: RequestHost::Known(&host),
-            route: route.map_or(UNROUTED, |route| &route.counted_as),
-            param: &|name| route?.matches.param(name, &path),
-        },
-    );
-    let outcome = match (malformed, forbidden, found) {
-        (Some(failure), _, _) => Outcome::Malformed(failure),
-        (None, Some(failure), RouteLookup::Route(index)) => Outcome::Forbidden {
-            route: Some(gateway.routes[index].target.route.clone()),
+    let facts = Facts {
+        method: request.method(),
+        uri: request.uri(),
+        headers: request.headers(),
+        extensions: Some(&described.extensions),
+        body_length: described.body_length(),
+        client_ip: Some(origin.client_ip),
+        client_certificate: Some(&described.client_certificate),
+        client_identity: Some(&described.client_identity),
+        host: RequestHost::Known(&host),
+        route: route.map_or(UNROUTED, |route| &route.counted_as),
+        param: &|name| route?.matches.param(name, &path),
+    };
+    let limits = limits(rules, &facts);
+    let routes = if malformed.is_none() {
+        considered_routes(gateway, &host, &path, &request)
+    } else {
+        Vec::new()
+    };
+    let outcome = if let Some(failure) = malformed {
+        Outcome::Malformed(failure)
+    } else if let Some(failure) = forbidden {
+        Outcome::Forbidden {
+            route: route.cloned(),
             failure,
-        },
-        (None, Some(failure), _) => Outcome::Forbidden {
-            route: None,
-            failure,
-        },
-        (None, None, RouteLookup::Route(index)) => Outcome::Routed(Box::new(routed(
-            gateway,
-            &gateway.routes[index].target,
-            &request,
-        ))),
-        (None, None, RouteLookup::MethodNotAllowed(allow)) => {
-            Outcome::Refused(Failure::MethodNotAllowed(allow))
         }
-        (None, None, RouteLookup::Nothing) => Outcome::Refused(Failure::NoRoute),
-    };
-    let routes = match &outcome {
-        Outcome::Malformed(_) => Vec::new(),
-        Outcome::Routed(_) | Outcome::Refused(_) | Outcome::Forbidden { .. } => {
-            judge(gateway, &host, &path, &request)
+    } else {
+        match found {
+            RouteLookup::Route(index) => {
+                let target = &gateway.routes[index].target;
+                Outcome::Routed(Box::new(routed(gateway, target, &request)))
+            }
+            RouteLookup::MethodNotAllowed(allow) => {
+                Outcome::Refused(Failure::MethodNotAllowed(allow))
+            }
+            RouteLookup::Nothing => Outcome::Refused(Failure::NoRoute),
         }
     };
     Explanation {
@@ -196,58 +186,47 @@ pub fn explain(gateway: &Gateway, described: &DescribedRequest) -> Explanation {
     }
 }
 
-/// The answer of the route that was found to this client, if it is under maintenance.
-fn maintained(gateway: &Gateway, found: &RouteLookup, client: IpAddr) -> Option<Failure> {
-    let RouteLookup::Route(index) = found else {
-        return None;
-    };
-    gateway.routes[*index]
-        .guard
-        .maintenance
-        .as_ref()?
-        .refusal(client)
-}
-
-/// The answer to a client that was not described, if the route that was found asks who that is, or
-/// the listener where there is none.
-fn unauthenticated(
+/// The answer to a request before any limit: by networks, by maintenance, or because the client does
+/// not say who it is where somebody asks.
+fn forbidden(
     gateway: &Gateway,
-    found: &RouteLookup,
     described: &DescribedRequest,
+    guard: &RouteGuard,
+    route: Option<&Arc<Route>>,
+    client: IpAddr,
 ) -> Option<Failure> {
-    let guard = match found {
-        RouteLookup::Route(index) => &gateway.routes[*index].guard,
-        RouteLookup::MethodNotAllowed(_) | RouteLookup::Nothing => &gateway.unrouted,
-    };
+    let listener = gateway.listeners.get(described.listener);
+    let listener_networks = listener.map(|rules| &rules.networks);
+    let route_networks = route.map(|route| &route.networks);
+    for networks in listener_networks.into_iter().chain(route_networks) {
+        if !networks.take(client) {
+            return Some(Failure::NetworkRefused);
+        }
+    }
+    if let Some(maintenance) = &guard.maintenance
+        && let Some(failure) = maintenance.refusal(client)
+    {
+        return Some(failure);
+    }
     let is_described = !described.client_identity.qualified().is_empty();
-    guard
-        .unauthenticated
-        .get(described.listener)?
-        .clone()
-        .filter(|_| !is_described)
-}
-
-/// Whether the networks of the listener or of the route leave the client out.
-fn is_forbidden(gateway: &Gateway, listener: usize, route: Option<&Route>, client: IpAddr) -> bool {
-    let of_listener = gateway.listeners.get(listener).map(|rules| &rules.networks);
-    let of_route = route.map(|route| &route.networks);
-    of_listener
-        .into_iter()
-        .chain(of_route)
-        .any(|networks| !networks.take(client))
+    if is_described {
+        return None;
+    }
+    guard.unauthenticated.get(described.listener)?.clone()
 }
 
 fn limits(rules: Option<&Arc<RuleSet>>, facts: &Facts<'_>) -> LimitsExplanation {
-    rules.map_or_else(
-        || LimitsExplanation {
+    match rules {
+        Some(rules) => rules.explain(facts),
+        None => LimitsExplanation {
             limits: Vec::new(),
             policy: None,
         },
-        |rules| rules.explain(facts),
-    )
+    }
 }
 
-fn judge(
+/// Every route: those that host and path allow first, most specific first.
+fn considered_routes(
     gateway: &Gateway,
     host: &str,
     path: &str,
@@ -256,7 +235,7 @@ fn judge(
     let considered = gateway
         .table
         .consider(host, path, request.method(), request.headers());
-    let mut taken = false;
+    let mut is_taken = false;
     let mut judged: Vec<ConsideredRoute> = Vec::with_capacity(gateway.routes.len());
     for (at, one) in considered.iter().enumerate() {
         // A route with several paths may take the request by more than one of them.
@@ -267,50 +246,42 @@ fn judge(
             continue;
         }
         let why = match one.fits {
-            Fits::Method => Why::Method,
-            Fits::Header => Why::Header,
-            Fits::Yes if std::mem::replace(&mut taken, true) => Why::LessSpecific,
-            Fits::Yes => Why::Applies,
+            Fits::Method => RouteMatch::Method,
+            Fits::Header => RouteMatch::Header,
+            Fits::Yes if is_taken => RouteMatch::LessSpecific,
+            Fits::Yes => {
+                is_taken = true;
+                RouteMatch::Applies
+            }
         };
         judged.push(ConsideredRoute {
             route: gateway.routes[one.index].target.route.clone(),
             why,
         });
     }
-    let others = gateway
-        .routes
-        .iter()
-        .enumerate()
-        .filter(|(index, _)| considered.iter().all(|one| one.index != *index));
-    judged.extend(others.map(|(_, other)| ConsideredRoute {
-        route: other.target.route.clone(),
-        why: elsewhere(&other.target, host),
-    }));
+    for (index, other) in gateway.routes.iter().enumerate() {
+        if considered.iter().any(|one| one.index == index) {
+            continue;
+        }
+        let route = other.target.route.clone();
+        let why = if route.matches.takes_host(host) {
+            RouteMatch::Path
+        } else {
+            RouteMatch::Host
+        };
+        judged.push(ConsideredRoute { route, why });
+    }
     judged
 }
 
-fn elsewhere(target: &RouteTarget, host: &str) -> Why {
-    let matches: &Match = &target.route.matches;
-    if matches.takes_host(host) {
-        Why::Path
-    } else {
-        Why::Host
-    }
-}
-
 fn routed(gateway: &Gateway, target: &RouteTarget, request: &Request<Body>) -> Routed {
-    let sent = target
-        .route
-        .action
-        .forward()
-        .map(|forward| sent(gateway, target, forward, request));
-    Routed {
-        route: target.route.clone(),
-        sent,
-    }
+    let route = target.route.clone();
+    let forward = route.action.forward();
+    let sent = forward.map(|forward| forwarded(gateway, target, forward, request));
+    Routed { route, sent }
 }
 
-fn sent(
+fn forwarded(
     gateway: &Gateway,
     routed: &RouteTarget,
     forward: &Forward,
@@ -324,19 +295,15 @@ fn sent(
         HostPolicy::Fixed(host) => Some(host.clone()),
     };
     let action = &routed.route.action;
-    let urls = |upstream: &Arc<Upstream>| {
-        upstream
-            .endpoints()
-            .iter()
-            .map(|of| of.url().to_owned())
-            .collect::<Vec<_>>()
-    };
-    let upstreams = action.upstreams();
-    let endpoints = upstreams
-        .into_iter()
-        .filter_map(|name| gateway.upstreams.get(name))
-        .flat_map(urls)
-        .collect();
+    let mut endpoints = Vec::new();
+    for name in action.upstreams() {
+        let Some(upstream) = gateway.upstreams.get(name) else {
+            continue;
+        };
+        for endpoint in upstream.endpoints().iter() {
+            endpoints.push(endpoint.url().to_owned());
+        }
+    }
     let upstream = match action {
         Action::Distribute(distribution) => distribution.to_string().into(),
         _ => forward.upstream.clone(),
@@ -352,12 +319,13 @@ fn sent(
 impl DescribedRequest {
     /// The body's length by the headers. A request without such a field has no body.
     fn body_length(&self) -> Option<u64> {
-        let length = self.headers.get(CONTENT_LENGTH);
-        let chunked = self.headers.contains_key(TRANSFER_ENCODING);
-        length.map_or_else(
-            || (!chunked).then_some(0),
-            |length| length.to_str().ok()?.parse().ok(),
-        )
+        if let Some(length) = self.headers.get(CONTENT_LENGTH) {
+            return length.to_str().ok()?.parse().ok();
+        }
+        if self.headers.contains_key(TRANSFER_ENCODING) {
+            return None;
+        }
+        Some(0)
     }
 
     /// The request as HTTP/1.1 carries it: the path in the target, the host in its field.
@@ -365,19 +333,25 @@ impl DescribedRequest {
         let mut request = Request::new(Body::empty());
         *request.method_mut() = self.method.clone();
         *request.headers_mut() = self.headers.clone();
-        let target = self
-            .uri
-            .path_and_query()
-            .cloned()
-            .map_or_else(|| Uri::from_static("/"), Uri::from);
-        *request.uri_mut() = target;
-        let authority = self.uri.authority().map(|authority| authority.as_str());
-        let host = authority.map(|text| text.rsplit_once('@').map_or(text, |(_, host)| host));
-        if let Some(host) = host.and_then(|host| HeaderValue::from_str(host).ok())
+        *request.uri_mut() = match self.uri.path_and_query() {
+            Some(target) => Uri::from(target.clone()),
+            None => Uri::from_static("/"),
+        };
+        if let Some(host) = self.host()
             && !request.headers().contains_key(HOST)
         {
             request.headers_mut().insert(HOST, host);
         }
         request
+    }
+
+    /// The host and port of the URI, without a user.
+    fn host(&self) -> Option<HeaderValue> {
+        let authority = self.uri.authority()?.as_str();
+        let host = match authority.rsplit_once('@') {
+            Some((_, host)) => host,
+            None => authority,
+        };
+        HeaderValue::from_str(host).ok()
     }
 }

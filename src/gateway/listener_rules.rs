@@ -17,7 +17,7 @@ pub struct ListenerRules {
     pub redirect_to_https: Option<u16>,
     /// The `Strict-Transport-Security` of answers.
     pub hsts: Option<HeaderValue>,
-    /// The clients that it takes. Requests meet them in the chain.
+    /// The networks of clients that it takes. Requests meet them in the pipeline.
     pub networks: NetworkRules,
 }
 
@@ -35,11 +35,10 @@ impl ListenerRules {
         if let Some(session) = &connection.tls {
             let host = host::of(request.uri(), request.headers());
             let shared = request.version() == Version::HTTP_2;
-            return if session.is_misdirected(&host, shared) {
-                Err(Failure::Misdirected)
-            } else {
-                Ok(())
-            };
+            if session.is_misdirected(&host, shared) {
+                return Err(Failure::Misdirected);
+            }
+            return Ok(());
         }
         match self.redirect_to_https {
             Some(port) if origin.forwarded_scheme(request.headers()) != "https" => {

@@ -20,7 +20,7 @@ const SLOTS: usize = 24;
 /// The metrics of one route.
 pub struct RouteMetrics {
     pub route: Arc<str>,
-    /// `None`: its requests have no lines in an access log.
+    /// The access log. `None`: the route's requests have no lines in it.
     pub log: Option<RouteLog>,
     pub duration: Histogram,
     pub requests: RequestCounters,
@@ -69,7 +69,8 @@ impl RouteMetrics {
 impl CallCounters {
     fn new(route: &str) -> Self {
         Self(GrpcStatus::ALL.map(|status| {
-            let (route, code) = (route.to_owned(), status.code().to_string());
+            let route = route.to_owned();
+            let code = status.code().to_string();
             counter!("tollgate_grpc_calls_total", "route" => route, "grpc_status" => code)
         }))
     }

@@ -1,9 +1,8 @@
-//! A configuration at work: its routes with their chains, limits and metrics, as requests meet
+//! A configuration at work: its routes with their pipelines, limits and metrics, as requests meet
 //! them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use metrics::Counter;
@@ -15,7 +14,7 @@ use super::exchange::{RouteTarget, Upstreams, Worker};
 use super::listener_rules::ListenerRules;
 use super::maintenance::RouteMaintenance;
 use super::route_metrics::RouteMetrics;
-use super::stack::Chain;
+use super::steps::Pipeline;
 use crate::body_memory::BodyMemory;
 use crate::error::Failure;
 use crate::identity::Authenticators;
@@ -28,11 +27,11 @@ use crate::upstream::Upstream;
 /// A configuration at work. Immutable; [`crate::app`] assembles it.
 pub struct Gateway {
     pub table: RouteTable,
-    /// In the order the table was built from.
+    /// The routes in the order that the table was built from.
     pub routes: Vec<Arc<RouteRuntime>>,
     pub upstreams: Upstreams,
     pub authenticators: Authenticators,
-    /// For operators: requests meet their limits in [`RouteGuard::chains`].
+    /// The limits for operators: requests meet their limits in [`RouteGuard::pipelines`].
     pub limits: Arc<Catalog>,
     /// The state of limits that a reload keeps.
     pub limit_states: Arc<LimitStates>,
@@ -42,7 +41,7 @@ pub struct Gateway {
     /// The rules of each listener, besides its limits.
     pub listeners: Vec<ListenerRules>,
     pub access_log: Option<AccessLog>,
-    /// For requests that no route takes: a listener's limits count them too.
+    /// The guard of requests that no route takes: a listener's limits count them too.
     pub unrouted: RouteGuard,
     pub panics: Counter,
 }
@@ -68,32 +67,28 @@ impl Gateway {
     /// runs.
     pub fn connection_keys(&self) -> Option<HashSet<Arc<str>>> {
         self.discovering_upstreams().next()?;
-        let upstreams = self.upstreams.values();
-        let keys = upstreams.flat_map(|of| {
-            of.endpoints()
-                .iter()
-                .map(|one| one.key().clone())
-                .collect::<Vec<_>>()
-        });
-        Some(keys.collect())
+        let mut keys = HashSet::new();
+        for upstream in self.upstreams.values() {
+            let endpoints = upstream.endpoints();
+            keys.extend(endpoints.iter().map(|endpoint| endpoint.key().clone()));
+        }
+        Some(keys)
     }
 }
 
-/// The chain, the limits and the metrics before an action.
+/// The pipelines, the limits and the metrics of a route, or of requests without one.
 pub struct RouteGuard {
-    /// By listener.
-    pub chains: Vec<Chain>,
-    /// By listener: the listener's limits, then the route's. For explanations: requests meet them
-    /// in the chain.
+    /// The pipelines by listener.
+    pub pipelines: Vec<Pipeline>,
+    /// The limits by listener: the listener's, then the route's. For explanations: requests meet
+    /// them in the pipeline.
     pub rules: Vec<Arc<RuleSet>>,
     pub metrics: Arc<RouteMetrics>,
-    /// When the route is under maintenance. `None`: never.
+    /// The route's maintenance. `None`: the route is never under maintenance.
     pub maintenance: Option<Arc<RouteMaintenance>>,
-    /// By listener: the answer to a client that does not say who it is, where somebody asks. For
+    /// The answer by listener to a client that does not say who it is, where somebody asks. For
     /// explanations.
     pub unauthenticated: Vec<Option<Failure>>,
-    /// From a request's head to its answer's end, with all that it waits for.
-    pub whole_time: Option<Duration>,
 }
 
 /// A route at work.
@@ -109,7 +104,7 @@ pub struct WorkerListener {
     /// The listener's place in the configuration.
     pub index: usize,
     pub worker: Worker,
-    /// `None`: it speaks HTTP in the clear.
+    /// The TLS side. `None`: the listener speaks HTTP in the clear.
     pub tls: Option<Arc<TlsAcceptor>>,
 }
 

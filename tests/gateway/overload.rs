@@ -68,6 +68,39 @@ fn idle_clients_beyond_the_descriptors_leave_a_working_upstream_reachable() {
 }
 
 #[test]
+fn a_request_that_is_shed_is_charged_to_no_limit() {
+    let _turn = turns::beside_others();
+    let gate = Arc::default();
+    let upstream = upstream(&gate);
+    let gateway = Gateway::start(&format!(
+        "workers: 1
+max_requests: 1
+listeners: [{{address: '127.0.0.1:0'}}]
+admin: {{address: '127.0.0.1:0'}}
+limits: {{few: {{key: client_ip, rate: 5/30d}}}}
+upstreams: {{up: {{endpoints: ['http://{upstream}']}}}}
+routes: [{{name: all, upstream: up, limits: [few]}}]
+"
+    ));
+    let closed = gate.write().unwrap();
+    let mut first = TcpStream::connect(gateway.listeners[0]).unwrap();
+    write!(first, "GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    eventually("the first request is under way", || {
+        (gateway.metric("tollgate_requests_in_flight") == 1.0).then_some(())
+    });
+    for _ in 0..2 {
+        assert_eq!(status(&[&gateway.url("/")]), 503);
+    }
+    drop(closed);
+    let mut answer = [0; 4096];
+    let read = first.read(&mut answer).unwrap();
+    let answer = String::from_utf8_lossy(&answer[..read]);
+    assert!(answer.contains("\"few\";r=4"), "{answer}");
+    let second = curl(&["-i", &gateway.url("/")]);
+    assert!(second.contains("\"few\";r=3"), "{second}");
+}
+
+#[test]
 fn the_limit_on_descriptors_is_raised_to_the_hard_one_and_said() {
     let _turn = turns::beside_others();
     let gateway = Gateway::start_with_limit(

@@ -15,7 +15,7 @@ use super::policy::{LevelView, PolicyView};
 use crate::admin::bucket_service::{BucketReading, LevelSource};
 use crate::error::Failure;
 use crate::gateway::explain::{
-    ConsideredRoute, DescribedRequest, Explanation, ForwardedRequest, Outcome, Routed, Why,
+    ConsideredRoute, DescribedRequest, Explanation, ForwardedRequest, Outcome, RouteMatch, Routed,
 };
 use crate::route::{Action, HeaderMatch, HostMatch, Match, PathMatch, Route};
 
@@ -120,7 +120,7 @@ pub struct RouteView {
     pub why: WhyView,
 }
 
-/// [`Why`] as a word of JSON.
+/// Whether a route takes the request, as a word of JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WhyView {
@@ -326,12 +326,12 @@ impl ActionView {
 impl RouteView {
     fn of(considered: &ConsideredRoute) -> Self {
         let why = match considered.why {
-            Why::Applies => WhyView::Applies,
-            Why::LessSpecific => WhyView::LessSpecific,
-            Why::Method => WhyView::OtherMethod,
-            Why::Header => WhyView::OtherHeader,
-            Why::Path => WhyView::OtherPath,
-            Why::Host => WhyView::OtherHost,
+            RouteMatch::Applies => WhyView::Applies,
+            RouteMatch::LessSpecific => WhyView::LessSpecific,
+            RouteMatch::Method => WhyView::OtherMethod,
+            RouteMatch::Header => WhyView::OtherHeader,
+            RouteMatch::Path => WhyView::OtherPath,
+            RouteMatch::Host => WhyView::OtherHost,
         };
         Self {
             route: considered.route.name.to_string(),

@@ -20,9 +20,9 @@ use tollgate_limiter::store::Store;
 use tollgate_limiter::store::inspect::ChangeNotice;
 use tollgate_limiter::store::redis::heartbeat::Heartbeat;
 
-use super::optional::console::ConsoleControl;
 use super::exporter;
 use super::listeners::{AdminSockets, ReservedSockets};
+use super::optional::console::ConsoleControl;
 use super::reload::Reloader;
 use super::restart::attempts::Successor;
 use super::restart::predecessor::{HandoverOffer, PreparedOffer};

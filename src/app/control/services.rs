@@ -14,11 +14,11 @@ use crate::admin::fleet_nodes::{FleetConnection, FleetNodes, OwnReport};
 use crate::admin::pages::health::{MAX_RENDERINGS, MAX_RENDERINGS_PER_CLIENT};
 use crate::admin::server::answers::AnswerBound;
 use crate::admin::state::{AdminState, Readiness};
-use crate::app::optional::console::ShownParts;
 use crate::app::exporter::Exporter;
 use crate::app::node_report;
-use crate::app::shared::{FleetMember, SharedState};
+use crate::app::optional::console::ShownParts;
 use crate::app::optional::team::TeamControl;
+use crate::app::shared::{FleetMember, SharedState};
 use crate::config::Config;
 
 /// The services that operators use, with this node's own connection to the store and its place in

@@ -6,25 +6,11 @@ use std::sync::Arc;
 use axum::Router;
 use parking_lot::Mutex;
 
-<<<<<<<< HEAD:src/app/console/mod.rs
-|||||||| 99406b6f:src/app/console.rs
-use super::exporter::Exporter;
-use super::shared::SharedState;
 use super::team::TeamControl;
-========
-use super::team::TeamControl;
->>>>>>>> team:src/app/optional/console.rs
 use crate::admin::AdminExtension;
 use crate::admin::config_status::ConfigStatus;
 use crate::admin::state::AdminState;
-<<<<<<<< HEAD:src/app/console/mod.rs
-use crate::app::exporter::Exporter;
 use crate::app::shared::SharedState;
-use crate::app::team::TeamControl;
-|||||||| 99406b6f:src/app/console.rs
-========
-use crate::app::shared::SharedState;
->>>>>>>> team:src/app/optional/console.rs
 use crate::console::state::{ConsoleParts, ConsoleState, FleetParts};
 use crate::console::tokens::FormTokens;
 use crate::observe::recorder::MetricsHandle;

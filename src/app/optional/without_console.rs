@@ -6,25 +6,11 @@ use std::sync::Arc;
 
 use axum::Router;
 
-<<<<<<<< HEAD:src/app/console/without.rs
-|||||||| 99406b6f:src/app/without_console.rs
-use super::exporter::Exporter;
-use super::shared::SharedState;
 use super::team::TeamControl;
-========
-use super::team::TeamControl;
->>>>>>>> team:src/app/optional/without_console.rs
 use crate::admin::AdminExtension;
 use crate::admin::config_status::ConfigStatus;
 use crate::admin::state::AdminState;
-<<<<<<<< HEAD:src/app/console/without.rs
-use crate::app::exporter::Exporter;
 use crate::app::shared::SharedState;
-use crate::app::team::TeamControl;
-|||||||| 99406b6f:src/app/without_console.rs
-========
-use crate::app::shared::SharedState;
->>>>>>>> team:src/app/optional/without_console.rs
 use crate::observe::recorder::MetricsHandle;
 
 /// The parts of a gateway that a console shows.

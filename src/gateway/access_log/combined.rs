@@ -1,5 +1,5 @@
-//! A line in Apache's `combined` format: `%h %l %u %t "%r" %>s %b "%{Referer}i" "%{User-agent}i"`;
-//! and that with what it lacks behind it, by the names that it has in JSON.
+//! A line in Apache's `combined` format: `%h %l %u %t "%r" %>s %b "%{Referer}i" "%{User-agent}i"`.
+//! The extended format has the other fields behind that, by their names in JSON.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -50,49 +50,36 @@ pub fn write(line: &LoggedLine<'_>, text: &mut Vec<u8>) {
 /// it has no value.
 pub fn write_extended(line: &LoggedLine<'_>, text: &mut Vec<u8>) {
     write(line, text);
-    let (request, answer) = (line.request, line.answer);
-    let (report, denied) = (&request.report, request.denied.as_ref());
-    push_named(text, "route", Some(answer.route.as_bytes()));
-    push_millis(
-        text,
-        "duration_ms",
-        Some(answer.ended.saturating_duration_since(answer.started)),
-    );
-    push_named(
-        text,
-        "upstream",
-        report.upstream.as_deref().map(str::as_bytes),
-    );
-    push_named(
-        text,
-        "endpoint",
-        report
-            .endpoint
-            .as_ref()
-            .map(|endpoint| endpoint.url().as_bytes()),
-    );
+    let request = line.request;
+    let answer = line.answer;
+    let report = &request.report;
+    let denied = request.denied.as_ref();
+    let endpoint = report.endpoint.as_ref();
+    let duration = answer.ended.saturating_duration_since(answer.started);
+    let endpoint_duration = report
+        .begun
+        .map(|begun| answer.ended.saturating_duration_since(begun));
+    push_named(text, "route", Some(answer.route));
+    push_millis(text, "duration_ms", Some(duration));
+    push_named(text, "upstream", report.upstream.as_deref());
+    push_named(text, "endpoint", endpoint.map(|endpoint| endpoint.url()));
     let _ = write!(text, " attempts={}", report.attempts);
-    push_millis(
-        text,
-        "endpoint_ms",
-        report
-            .begun
-            .map(|begun| answer.ended.saturating_duration_since(begun)),
-    );
-    push_named(text, "problem", answer.problem.map(str::as_bytes));
-    push_named(text, "limit", denied.map(|denied| denied.limit.as_bytes()));
+    push_millis(text, "endpoint_ms", endpoint_duration);
+    push_named(text, "problem", answer.problem);
+    push_named(text, "limit", denied.map(|denied| &*denied.limit));
     push_named(
         text,
         "bucket",
-        denied.and_then(|denied| Some(denied.bucket.as_ref()?.as_bytes())),
+        denied.and_then(|denied| denied.bucket.as_deref()),
     );
-    push_named(text, "request_id", Some(request.request_id.as_bytes()));
+    text.extend_from_slice(b" request_id=");
+    push_quoted(text, Some(request.request_id.as_bytes()));
 }
 
 /// A name, and its value in quotes or `"-"`.
-fn push_named(text: &mut Vec<u8>, name: &str, value: Option<&[u8]>) {
+fn push_named(text: &mut Vec<u8>, name: &str, value: Option<&str>) {
     let _ = write!(text, " {name}=");
-    push_quoted(text, value);
+    push_quoted(text, value.map(str::as_bytes));
 }
 
 fn push_millis(text: &mut Vec<u8>, name: &str, value: Option<Duration>) {

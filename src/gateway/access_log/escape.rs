@@ -10,7 +10,7 @@ pub const LONGEST_PATH: usize = 2048;
 /// The most bytes of any other text, as it is written.
 pub const LONGEST_TEXT: usize = 1024;
 
-/// Stands for the rest of a text that was cut.
+/// The mark of a text that was cut.
 const CUT: &[u8] = b"...";
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
@@ -93,13 +93,14 @@ fn cut(value: &[u8], longest: usize) -> (&[u8], bool) {
     if value.len() <= longest {
         return (value, false);
     }
-    let is_continued = |at: &usize| value[*at] & 0b1100_0000 == 0b1000_0000;
     // A character of UTF-8 has four bytes at most.
-    let end = (longest - 3..=longest)
-        .rev()
-        .find(|at| !is_continued(at))
-        .unwrap_or(longest);
-    (&value[..end], true)
+    for end in (longest - 3..=longest).rev() {
+        let is_continued = value[end] & 0b1100_0000 == 0b1000_0000;
+        if !is_continued {
+            return (&value[..end], true);
+        }
+    }
+    (&value[..longest], true)
 }
 
 fn push_json_character(text: &mut Vec<u8>, character: char) {
@@ -142,6 +143,10 @@ mod tests {
         String::from_utf8(text.split_off(6)).unwrap()
     }
 
+    fn push_word(text: &mut Vec<u8>, value: &[u8], _: usize) {
+        push_combined_word(text, value);
+    }
+
     fn parsed(value: &[u8], longest: usize) -> String {
         serde_json::from_str(&format!("\"{}\"", pushed(push_json, value, longest))).unwrap()
     }
@@ -152,8 +157,7 @@ mod tests {
             pushed(push_combined, HOSTILE, 256),
             r#"a\"b\\c\nd\re\tf\b\v\f\x00\x1b[31m\x7f\x9b\xe9 z"#
         );
-        let word = |text: &mut Vec<u8>, value: &[u8], _| push_combined_word(text, value);
-        assert_eq!(pushed(word, b"Ada \"L\"", 256), r#"Ada\x20\"L\""#);
+        assert_eq!(pushed(push_word, b"Ada \"L\"", 256), r#"Ada\x20\"L\""#);
     }
 
     #[test]

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use http::Version;
-use tollgate_limiter::limit::key::CallerIdentity;
 
 use super::escape::{LONGEST_PATH, LONGEST_TEXT, push_json};
-use super::line::LoggedLine;
+use super::line::{LoggedLine, LoggedRequest};
 use crate::observe::access_log::timestamp::{CalendarTime, push_milliseconds};
 
 /// Writes an object, member after member.
@@ -21,7 +20,7 @@ pub fn write(line: &LoggedLine<'_>, text: &mut Vec<u8>) {
     object.text.push(b'"');
     CalendarTime::of(line.time).write_iso(object.text);
     object.text.push(b'"');
-    write_request(&mut object, line);
+    write_request(&mut object, line.request);
     write_answer(&mut object, line);
     write_way(&mut object, line);
     object.string("request_id", line.request.request_id.as_bytes());
@@ -30,29 +29,19 @@ pub fn write(line: &LoggedLine<'_>, text: &mut Vec<u8>) {
     object.end();
 }
 
-fn write_request(object: &mut ObjectWriter<'_>, LoggedLine { request, .. }: &LoggedLine<'_>) {
+fn write_request(object: &mut ObjectWriter<'_>, request: &LoggedRequest) {
     object.name("client");
     // Writing to memory cannot fail.
     let _ = std::io::Write::write_fmt(object.text, format_args!("\"{}\"", request.client));
-    let identity = request.identity.as_deref();
-    object.optional_string(
-        "identity",
-        identity.map(|identity| identity.id().as_bytes()),
-    );
-    object.optional_string(
-        "authenticator",
-        identity
-            .map(CallerIdentity::authenticator)
-            .map(str::as_bytes),
-    );
-    object.string(
-        "method",
-        request
-            .head
-            .as_ref()
-            .map_or("OTHER", |head| head.method.as_str())
-            .as_bytes(),
-    );
+    if let Some(identity) = &request.identity {
+        object.string("identity", identity.id().as_bytes());
+        object.string("authenticator", identity.authenticator().as_bytes());
+    }
+    let method = match &request.head {
+        Some(head) => head.method.as_str(),
+        None => "OTHER",
+    };
+    object.string("method", method.as_bytes());
     object.string("host", request.host().as_bytes());
     object.name("path");
     object.text.push(b'"');
@@ -65,45 +54,33 @@ fn write_request(object: &mut ObjectWriter<'_>, LoggedLine { request, .. }: &Log
 }
 
 fn write_answer(object: &mut ObjectWriter<'_>, line: &LoggedLine<'_>) {
-    let (answer, denied) = (line.answer, line.request.denied.as_ref());
+    let answer = line.answer;
     object.string("route", answer.route.as_bytes());
     object.number("status", answer.status.into());
     object.number("bytes", answer.bytes);
     object.number("received_bytes", line.received());
     object.name("complete");
-    object
-        .text
-        .extend_from_slice(if answer.complete { b"true" } else { b"false" });
-    object.millis(
-        "duration_ms",
-        answer.ended.saturating_duration_since(answer.started),
-    );
+    let complete: &[u8] = if answer.complete { b"true" } else { b"false" };
+    object.text.extend_from_slice(complete);
+    let duration = answer.ended.saturating_duration_since(answer.started);
+    object.millis("duration_ms", duration);
     object.optional_string("problem", answer.problem.map(str::as_bytes));
-    object.optional_string("limit", denied.map(|denied| denied.limit.as_bytes()));
-    object.optional_string(
-        "bucket",
-        denied.and_then(|denied| Some(denied.bucket.as_ref()?.as_bytes())),
-    );
+    if let Some(denied) = &line.request.denied {
+        object.string("limit", denied.limit.as_bytes());
+        object.optional_string("bucket", denied.bucket.as_deref().map(str::as_bytes));
+    }
     if let Some(status) = answer.grpc_status {
         object.number("grpc_status", status.into());
     }
 }
 
-fn write_way(
-    object: &mut ObjectWriter<'_>,
-    LoggedLine {
-        request, answer, ..
-    }: &LoggedLine<'_>,
-) {
-    let report = &request.report;
+fn write_way(object: &mut ObjectWriter<'_>, line: &LoggedLine<'_>) {
+    let answer = line.answer;
+    let report = &line.request.report;
     object.optional_string("upstream", report.upstream.as_deref().map(str::as_bytes));
-    object.optional_string(
-        "endpoint",
-        report
-            .endpoint
-            .as_ref()
-            .map(|endpoint| endpoint.url().as_bytes()),
-    );
+    if let Some(endpoint) = &report.endpoint {
+        object.string("endpoint", endpoint.url().as_bytes());
+    }
     let Some(begun) = report.begun else { return };
     object.number("attempts", report.attempts.into());
     if let Some(head) = report.head {

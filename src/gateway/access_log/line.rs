@@ -24,14 +24,14 @@ use crate::proxy::report::ForwardReport;
 pub struct LoggedRequest {
     pub client: IpAddr,
     pub request_id: HeaderValue,
-    /// `None`: it could not be read.
+    /// The header section. `None`: the request could not be read.
     pub head: Option<LoggedHead>,
-    /// Bytes of its content that were read. `None`: it has none.
+    /// Bytes of content that were read. `None`: the request has none.
     received: Option<Arc<AtomicU64>>,
     /// The client, where a route asks who it is.
     pub identity: Option<Arc<CallerIdentity>>,
     pub denied: Option<DeniedBucket>,
-    /// Its way through an upstream.
+    /// The request's way through an upstream.
     pub report: ForwardReport,
 }
 
@@ -59,7 +59,7 @@ pub struct LoggedAnswer<'a> {
     pub status: u16,
     /// Bytes of content.
     pub bytes: u64,
-    /// Of a tunnel: bytes from the client.
+    /// Bytes from the client of a tunnel.
     pub received: Option<u64>,
     /// Whether the whole answer was sent.
     pub complete: bool,
@@ -67,7 +67,7 @@ pub struct LoggedAnswer<'a> {
     pub ended: Instant,
     /// The name of the failure that the gateway answered with.
     pub problem: Option<&'static str>,
-    /// Of a call of gRPC.
+    /// The status of a call of gRPC.
     pub grpc_status: Option<u8>,
 }
 
@@ -89,23 +89,22 @@ impl LoggedRequest {
         uri: Uri,
         request: &mut Request<Body>,
     ) -> Self {
-        let received = (!request.body().is_end_stream()).then(|| {
+        let received = if request.body().is_end_stream() {
+            None
+        } else {
             let received = Arc::<AtomicU64>::default();
-            request
-                .body_mut()
-                .observe(Box::new(ContentCounter(received.clone())));
-            received
-        });
-        let field = |name| request.headers().get(name).cloned();
-        let (host, user_agent, referer) = (field(HOST), field(USER_AGENT), field(REFERER));
-        let (method, version) = (request.method().clone(), request.version());
+            let counter = ContentCounter(received.clone());
+            request.body_mut().observe(Box::new(counter));
+            Some(received)
+        };
+        let fields = request.headers();
         let head = LoggedHead {
-            method,
+            method: request.method().clone(),
             uri,
-            version,
-            host,
-            user_agent,
-            referer,
+            version: request.version(),
+            host: fields.get(HOST).cloned(),
+            user_agent: fields.get(USER_AGENT).cloned(),
+            referer: fields.get(REFERER).cloned(),
         };
         Self {
             head: Some(head),
@@ -127,20 +126,22 @@ impl LoggedRequest {
         }
     }
 
-    /// The limit called `name`, one of `limits`, has denied the request, which has these `facts`.
+    /// Notes that the limit called `name`, one of `limits`, has denied the request, which has these
+    /// `facts`.
     pub fn deny(&mut self, limits: &Catalog, name: &Arc<str>, facts: &Facts<'_>) {
-        let limit = limits.find(name).map(CatalogEntry::limit);
-        let bucket = limit.and_then(|limit| match limit.key.extract(&limit.name, facts) {
-            ExtractedKey::Key(key) => Some(key.redacted(&limit.name)),
-            ExtractedKey::Skip | ExtractedKey::Refuse => None,
-        });
+        let mut bucket = None;
+        if let Some(limit) = limits.find(name).map(CatalogEntry::limit)
+            && let ExtractedKey::Key(key) = limit.key.extract(&limit.name, facts)
+        {
+            bucket = Some(key.redacted(&limit.name));
+        }
         self.denied = Some(DeniedBucket {
             limit: name.clone(),
             bucket,
         });
     }
 
-    /// Without the query: queries carry secrets.
+    /// The path without the query: queries carry secrets.
     pub fn path(&self) -> &str {
         self.head.as_ref().map_or("", |head| head.uri.path())
     }
@@ -149,12 +150,12 @@ impl LoggedRequest {
         let Some(head) = &self.head else {
             return Cow::Borrowed("");
         };
-        let authority = head.uri.authority().map(http::uri::Authority::as_str);
-        host::normal(
-            authority
-                .or_else(|| head.host.as_ref()?.to_str().ok())
-                .unwrap_or_default(),
-        )
+        let host = match (head.uri.authority(), &head.host) {
+            (Some(authority), _) => authority.as_str(),
+            (None, Some(host)) => host.to_str().unwrap_or_default(),
+            (None, None) => "",
+        };
+        host::normal(host)
     }
 
     pub fn version(&self) -> Option<Version> {
@@ -162,15 +163,12 @@ impl LoggedRequest {
     }
 
     pub fn user_agent(&self) -> Option<&[u8]> {
-        self.head
-            .as_ref()?
-            .user_agent
-            .as_ref()
-            .map(HeaderValue::as_bytes)
+        let user_agent = self.head.as_ref()?.user_agent.as_ref()?;
+        Some(user_agent.as_bytes())
     }
 
-    /// Without the query: the page may be one of this host. `None` also where it names a user, with
-    /// a password perhaps, which clients must not send (RFC 9110 §10.1.3).
+    /// The referring page without its query: the page may be one of this host. `None` also where it
+    /// names a user, with a password perhaps, which clients must not send (RFC 9110 §10.1.3).
     pub fn referer(&self) -> Option<&[u8]> {
         let value = self.head.as_ref()?.referer.as_ref()?.as_bytes();
         let end = value
@@ -179,15 +177,19 @@ impl LoggedRequest {
             .unwrap_or(value.len());
         let page = &value[..end];
         let authority = memchr::memmem::find(page, b"//").map_or(page, |at| &page[at + 2..]);
-        let mut until_path = authority
-            .iter()
-            .take_while(|byte| !matches!(byte, b'/' | b'\\'));
-        (!until_path.any(|byte| *byte == b'@')).then_some(page)
+        for byte in authority {
+            match byte {
+                b'/' | b'\\' => break,
+                b'@' => return None,
+                _ => {}
+            }
+        }
+        Some(page)
     }
 }
 
 impl LoggedAnswer<'_> {
-    /// Whether there is nothing to tell of it: no error, no denial, no answer that broke off.
+    /// Whether the answer was neither an error nor a denial, and did not break off.
     pub fn has_succeeded(&self) -> bool {
         self.status < 400
             && self.complete
@@ -197,15 +199,13 @@ impl LoggedAnswer<'_> {
 }
 
 impl LoggedLine<'_> {
-    /// Bytes from the client.
+    /// Bytes from the client: through a tunnel, or of the request's content.
     pub fn received(&self) -> u64 {
-        let of_content = || {
-            self.request
-                .received
-                .as_ref()
-                .map_or(0, |received| received.load(Relaxed))
-        };
-        self.answer.received.unwrap_or_else(of_content)
+        match (self.answer.received, &self.request.received) {
+            (Some(tunneled), _) => tunneled,
+            (None, Some(content)) => content.load(Relaxed),
+            (None, None) => 0,
+        }
     }
 }
 

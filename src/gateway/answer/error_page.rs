@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 
+use http::Response;
 use http::header::{
     ACCEPT, ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH,
     CONTENT_LOCATION, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue,
     LAST_MODIFIED, RETRY_AFTER, TRAILER,
 };
-use http::{Response, StatusCode};
 use smallvec::SmallVec;
 
 use super::page_syntax::PageSyntax;
@@ -70,13 +70,17 @@ impl AcceptedPages {
         else {
             return;
         };
-        let (syntax, facts) = (
-            PageSyntax::of(&page.content_type),
-            (request_id, response.headers()),
-        );
-        let content = page
-            .text
-            .render(|fact, page| syntax.write(show(fact, &status, facts), page));
+        let syntax = PageSyntax::of(&page.content_type);
+        let headers = response.headers();
+        let content = page.text.render(|fact, page| {
+            let value = match fact {
+                ErrorFact::Status => status.as_str().as_bytes(),
+                ErrorFact::Reason => status.canonical_reason().unwrap_or_default().as_bytes(),
+                ErrorFact::RequestId => request_id.as_bytes(),
+                ErrorFact::RetryAfter => retry_after_seconds(headers),
+            };
+            syntax.write(value, page);
+        });
         *response.body_mut() = content.into();
         let ErrorPage { content_type, .. } = page;
         let headers = response.headers_mut();
@@ -113,25 +117,10 @@ impl AcceptedPages {
     }
 }
 
-fn show<'r>(
-    fact: ErrorFact,
-    status: &'r StatusCode,
-    (request_id, headers): (&'r HeaderValue, &'r HeaderMap),
-) -> &'r [u8] {
-    match fact {
-        ErrorFact::Status => status.as_str().as_bytes(),
-        ErrorFact::Reason => status.canonical_reason().unwrap_or_default().as_bytes(),
-        ErrorFact::RequestId => request_id.as_bytes(),
-        ErrorFact::RetryAfter => {
-            // The upstream's may be a date.
-            let text = headers
-                .get(RETRY_AFTER)
-                .map_or(&b""[..], HeaderValue::as_bytes);
-            if text.iter().all(u8::is_ascii_digit) {
-                text
-            } else {
-                b""
-            }
-        }
+/// The seconds of `Retry-After`. The upstream's may be a date, which is left out.
+fn retry_after_seconds(headers: &HeaderMap) -> &[u8] {
+    match headers.get(RETRY_AFTER) {
+        Some(value) if value.as_bytes().iter().all(u8::is_ascii_digit) => value.as_bytes(),
+        Some(_) | None => b"",
     }
 }

@@ -12,7 +12,7 @@ pub enum PageSyntax {
     /// HTML, XML and SVG.
     Markup,
     Json,
-    /// Any other: text has no marks in it.
+    /// Any other syntax: text has no marks in it.
     Plain,
 }
 
@@ -57,14 +57,14 @@ impl PageSyntax {
 mod tests {
     use super::*;
 
+    fn show(content_type: &'static str, text: &str) -> String {
+        let mut page = BytesMut::new();
+        PageSyntax::of(&HeaderValue::from_static(content_type)).write(text.as_bytes(), &mut page);
+        String::from_utf8(page.to_vec()).unwrap()
+    }
+
     #[test]
     fn text_stays_text_in_pages_of_every_type() {
-        let show = |content_type: &'static str, text: &str| {
-            let mut page = BytesMut::new();
-            PageSyntax::of(&HeaderValue::from_static(content_type))
-                .write(text.as_bytes(), &mut page);
-            String::from_utf8(page.to_vec()).unwrap()
-        };
         let text = "<a b=\"c\" d='e'>&\\\n{f}";
         let of_markup = "&lt;a b=&quot;c&quot; d=&#39;e&#39;&gt;&amp;\\\n{f}";
         for markup in [

@@ -27,14 +27,14 @@ pub struct BodyAhead {
     /// The piece that did not fit any more.
     rest: Bytes,
     held: HeldMemory,
-    /// Its length, if that was announced.
+    /// The body's length, if that was announced.
     length: Option<u64>,
 }
 
 /// Why a body was not read ahead.
 #[derive(Debug)]
 pub enum AheadError {
-    /// It did not arrive in time.
+    /// The body did not arrive in time.
     Overdue,
     /// Too many others are being read.
     NoMemory,

@@ -22,7 +22,7 @@ use crate::route::maintenance::MaintenanceSpec;
 pub struct RouteMaintenance {
     pub route: Arc<str>,
     spec: Arc<MaintenanceSpec>,
-    /// Its pages, and then those of the route.
+    /// The pages of the maintenance, and then those of the route.
     pages: Option<Arc<ErrorPages>>,
     is_on: AtomicBool,
     gauge: Gauge,
@@ -41,16 +41,17 @@ impl RouteMaintenance {
     ) -> Self {
         let before = before
             .filter(|before| spec.when_file.is_some() && before.spec.when_file == spec.when_file);
-        let own = spec.pages.as_ref().map(|own| {
-            let of_route = pages.into_iter().flat_map(|pages| &pages.0);
-            Arc::new(ErrorPages(own.0.iter().chain(of_route).cloned().collect()))
+        let pages = spec.pages.as_ref().map(|own| {
+            let mut all = own.0.clone();
+            all.extend(pages.iter().flat_map(|pages| &pages.0).cloned());
+            Arc::new(ErrorPages(all))
         });
         let answers = counter!("tollgate_maintenance_answers_total", "route" => route.to_string());
         answers.increment(0);
         Self {
             route: route.clone(),
             spec: spec.clone(),
-            pages: own,
+            pages,
             is_on: AtomicBool::new(before.is_none_or(Self::is_on)),
             gauge: gauge!("tollgate_route_maintenance", "route" => route.to_string()),
             answers,
@@ -82,21 +83,25 @@ impl RouteMaintenance {
         self.gauge.set(0.0);
     }
 
-    /// Why the request is refused, if it is. Its answer is counted, and has the pages of the
+    /// Refuses the request during maintenance. Its answer is counted, and has the pages of the
     /// maintenance.
-    pub fn refuse(&self, exchange: &mut Exchange<'_>) -> Option<Failure> {
-        let failure = self.refusal(exchange.context.origin.client_ip)?;
+    ///
+    /// # Errors
+    /// [`Failure::Maintenance`], unless the client is let through.
+    #[inline]
+    pub fn check(&self, exchange: &mut Exchange<'_>) -> Result<(), Failure> {
+        let Some(failure) = self.refusal(exchange.context.origin.client_ip) else {
+            return Ok(());
+        };
         self.answers.increment(1);
         if let Some(pages) = &self.pages {
-            exchange.answer.pages = Some(Box::new(AcceptedPages::new(
-                pages,
-                exchange.request.headers(),
-            )));
+            let pages = AcceptedPages::new(pages, exchange.request.headers());
+            exchange.answer.pages = Some(Box::new(pages));
         }
-        Some(failure)
+        Err(failure)
     }
 
-    /// Why this client is not served, if it is not.
+    /// The answer to this client, if it is not served.
     pub fn refusal(&self, client: IpAddr) -> Option<Failure> {
         if !self.is_on() || self.spec.allow.has(client) {
             return None;

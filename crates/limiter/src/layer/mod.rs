@@ -1,7 +1,7 @@
 //! The limiter as a tower layer, for any service: `Router::layer` of axum takes it as it is.
 //!
 //! A request that a limit denies is answered 429 at once and its body is never read; every answer
-//! says what is left. The Tollgate gateway runs this layer in its own chain. Not to be mistaken for
+//! says what is left. The Tollgate gateway runs this layer in its routes. Not to be mistaken for
 //! `tower::limit::RateLimitLayer`, which makes requests wait and knows no clients.
 
 mod http_request;

@@ -34,7 +34,7 @@ pub struct CompressedBody {
     body: Body,
     state: CodingState,
     sizes: CompressedSizes,
-    /// Of its compressor. `None`: it will have none.
+    /// The place of the compressor. `None`: the body needs none.
     place: Option<CompressorPlace>,
 }
 
@@ -55,7 +55,8 @@ type BodyFrame = Option<Result<Frame<Bytes>, BoxError>>;
 impl CompressedBody {
     pub fn new(
         body: Body,
-        (coding, place): (ContentCoding, Option<CompressorPlace>),
+        coding: ContentCoding,
+        place: Option<CompressorPlace>,
         sizes: CompressedSizes,
     ) -> Self {
         Self {
@@ -80,10 +81,13 @@ impl CompressedBody {
         };
         encoder.write(data)?;
         *unflushed = true;
-        Ok((encoder.ready() >= PIECE).then(|| encoder.take()))
+        if encoder.ready() < PIECE {
+            return Ok(None);
+        }
+        Ok(Some(encoder.take()))
     }
 
-    /// Lets out what was written, when nothing more is there for now.
+    /// Puts out everything that was written, when nothing more is there for now.
     fn flush(&mut self) -> Result<Option<Bytes>, BoxError> {
         let CodingState::Coding { encoder, unflushed } = &mut self.state else {
             return Ok(None);
@@ -92,7 +96,7 @@ impl CompressedBody {
             return Ok(None);
         }
         encoder.flush()?;
-        Ok(Some(encoder.take()).filter(|output| !output.is_empty()))
+        Ok(non_empty(encoder.take()))
     }
 
     /// Ends the content, before these trailers. Returns the last of it.
@@ -104,7 +108,7 @@ impl CompressedBody {
             CodingState::Ended(_) => return Ok(None),
         };
         self.place = None;
-        Ok(Some(encoder.finish()?).filter(|output| !output.is_empty()))
+        Ok(non_empty(encoder.finish()?))
     }
 
     fn poll_compressed(
@@ -142,6 +146,14 @@ impl CompressedBody {
     }
 }
 
+fn non_empty(output: Bytes) -> Option<Bytes> {
+    if output.is_empty() {
+        None
+    } else {
+        Some(output)
+    }
+}
+
 impl http_body::Body for CompressedBody {
     type Data = Bytes;
     type Error = BoxError;
@@ -176,7 +188,7 @@ mod tests {
     fn gzip(frames: impl IntoIterator<Item = Result<Frame<Bytes>, BoxError>>) -> CompressedBody {
         let frames: VecDeque<_> = frames.into_iter().collect();
         let body = Body::boxed(StreamBody::new(futures_util::stream::iter(frames)));
-        CompressedBody::new(body, (ContentCoding::Gzip, None), sizes())
+        CompressedBody::new(body, ContentCoding::Gzip, None, sizes())
     }
 
     #[tokio::test]

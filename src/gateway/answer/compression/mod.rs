@@ -27,7 +27,7 @@ use crate::http::preferences::{stated, vary_on, weight_of_coding};
 use crate::http::response_rules::{self, DIGESTS};
 use crate::route::compression::{CompressionRules, ContentCoding};
 
-/// Its events must arrive as they come, and are small.
+/// The type of a stream whose events are small, and must arrive as they come.
 const EVENT_STREAM: &str = "text/event-stream";
 
 /// The compression of one route's answers.
@@ -131,11 +131,8 @@ impl AcceptedCoding {
         if !self.is_head {
             body.observe(Box::new(PermitReader(std::mem::take(permit))));
         }
-        *response.body_mut() = Body::boxed(CompressedBody::new(
-            body,
-            (coding, place),
-            self.compression.sizes,
-        ));
+        let sizes = self.compression.sizes;
+        *response.body_mut() = Body::boxed(CompressedBody::new(body, coding, place, sizes));
     }
 
     /// Lets an answer that says that nothing has changed say it of the answer that its client has
@@ -143,15 +140,16 @@ impl AcceptedCoding {
     fn apply_to_unchanged(&self, headers: &mut HeaderMap) {
         vary_on(headers, &ACCEPT_ENCODING);
         // No tag has a quote in it, so it is found nowhere but as a whole.
-        let weak = weakened_etag(headers)
-            .filter(|weak| self.known_tags.iter().any(|tags| contains(tags, weak)));
-        if let Some(weak) = weak {
+        if let Some(weak) = weakened_etag(headers)
+            && self.known_tags.iter().any(|tags| contains(tags, &weak))
+        {
             headers.insert(ETAG, weak);
         }
     }
 
     fn is_worth_it(&self, response: &Response<Body>) -> bool {
-        let (headers, rules) = (response.headers(), &self.compression.rules);
+        let headers = response.headers();
+        let rules = &self.compression.rules;
         let content_type = headers
             .get(CONTENT_TYPE)
             .and_then(|value| value.to_str().ok())
@@ -160,10 +158,7 @@ impl AcceptedCoding {
             && !response_rules::is_part(response.status())
             && !headers.contains_key(CONTENT_ENCODING)
             && !headers.contains_key(CONTENT_RANGE)
-            && !content_type
-                .trim_start()
-                .get(..EVENT_STREAM.len())
-                .is_some_and(|kind| kind.eq_ignore_ascii_case(EVENT_STREAM))
+            && !is_event_stream(content_type)
             && rules.types.iter().any(|range| range.contains(content_type))
             && self
                 .length(response)
@@ -174,17 +169,16 @@ impl AcceptedCoding {
     /// The length of the content, where it is known. That of an answer to HEAD has a length and no
     /// content.
     fn length(&self, response: &Response<Body>) -> Option<u64> {
-        let stated = response
-            .headers()
-            .get(CONTENT_LENGTH)
-            .and_then(|value| value.to_str().ok()?.parse().ok());
-        stated.or_else(|| {
-            response
-                .body()
-                .size_hint()
-                .exact()
-                .filter(|length| *length > 0 || !self.is_head)
-        })
+        if let Some(value) = response.headers().get(CONTENT_LENGTH)
+            && let Ok(text) = value.to_str()
+            && let Ok(length) = text.parse()
+        {
+            return Some(length);
+        }
+        match response.body().size_hint().exact() {
+            Some(0) if self.is_head => None,
+            length => length,
+        }
     }
 }
 
@@ -200,7 +194,14 @@ impl BodyObserver for PermitReader {
     }
 }
 
-/// RFC 9111 §5.2.2.6
+fn is_event_stream(content_type: &str) -> bool {
+    match content_type.trim_start().get(..EVENT_STREAM.len()) {
+        Some(essence) => essence.eq_ignore_ascii_case(EVENT_STREAM),
+        None => false,
+    }
+}
+
+/// Whether the content must stay as it is (RFC 9111 §5.2.2.6).
 fn forbids_transformation(headers: &HeaderMap) -> bool {
     stated(headers.get_all(CACHE_CONTROL))
         .any(|(directive, _)| directive.eq_ignore_ascii_case("no-transform"))
@@ -209,10 +210,11 @@ fn forbids_transformation(headers: &HeaderMap) -> bool {
 /// The weak validator in place of a strong one, which is for one sequence of bytes (RFC 9110
 /// §8.8.1). The compressed content is another.
 fn weakened_etag(headers: &HeaderMap) -> Option<HeaderValue> {
-    let strong = headers
-        .get(ETAG)
-        .filter(|tag| !tag.as_bytes().starts_with(b"W/"))?;
-    HeaderValue::from_bytes(&[b"W/", strong.as_bytes()].concat()).ok()
+    let tag = headers.get(ETAG)?.as_bytes();
+    if tag.starts_with(b"W/") {
+        return None;
+    }
+    HeaderValue::from_bytes(&[b"W/", tag].concat()).ok()
 }
 
 fn contains(tags: &HeaderValue, tag: &HeaderValue) -> bool {
@@ -242,6 +244,10 @@ mod tests {
         response
     }
 
+    fn is_coded(response: &Response<Body>) -> bool {
+        response.headers().contains_key(CONTENT_ENCODING)
+    }
+
     #[tokio::test]
     async fn answers_over_the_bound_on_compressors_are_sent_as_they_are() {
         let types = vec![MediaRange::parse("text/*").unwrap()];
@@ -254,9 +260,8 @@ mod tests {
             places: &TWO,
             ..Compression::new(&Arc::new(rules), &"all".into())
         };
-        let is_coded =
-            |response: &Response<Body>| response.headers().contains_key(CONTENT_ENCODING);
-        let (one, other) = (answer(&compression), answer(&compression));
+        let one = answer(&compression);
+        let other = answer(&compression);
         assert!(is_coded(&one) && is_coded(&other));
         let third = answer(&compression);
         assert!(!is_coded(&third));

@@ -32,12 +32,14 @@ impl CompressorPlaces {
 
     /// Takes a place. `None`: there is none left.
     pub fn take(&'static self) -> Option<CompressorPlace> {
+        let before = self.taken.fetch_add(1, Ordering::Relaxed);
         // The place gives back what it has counted, also one over the bound.
-        let (before, place) = (
-            self.taken.fetch_add(1, Ordering::Relaxed),
-            CompressorPlace(self),
-        );
-        (before < self.most).then_some(place)
+        let place = CompressorPlace(self);
+        if before < self.most {
+            Some(place)
+        } else {
+            None
+        }
     }
 }
 

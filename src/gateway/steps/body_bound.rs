@@ -5,56 +5,15 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures_util::future::Either;
-use http::{Request, Response};
+use http::Request;
 use http_body::{Body as _, Frame, SizeHint};
-use tower_layer::Layer;
-use tower_service::Service;
 
 use crate::body::{Body, BodyFailure, BodySource, BoxError};
 use crate::error::Failure;
-use crate::gateway::exchange::Exchange;
-use crate::gateway::layers::refused::Refused;
 
 /// The largest request body, in bytes.
 #[derive(Clone, Copy)]
-pub struct BodyBoundLayer(pub u64);
-
-/// A service whose request bodies are bounded.
-#[derive(Clone)]
-pub struct BodyBound<S> {
-    inner: S,
-    max: u64,
-}
-
-impl<S> Layer<S> for BodyBoundLayer {
-    type Service = BodyBound<S>;
-
-    fn layer(&self, inner: S) -> BodyBound<S> {
-        BodyBound { inner, max: self.0 }
-    }
-}
-
-impl<'a, 'g, S> Service<&'a mut Exchange<'g>> for BodyBound<S>
-where
-    S: Service<&'a mut Exchange<'g>, Response = Response<Body>, Error = Failure>,
-{
-    type Response = Response<Body>;
-    type Error = Failure;
-    type Future = Either<Refused, S::Future>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
-        self.inner.poll_ready(cx)
-    }
-
-    #[inline]
-    fn call(&mut self, exchange: &'a mut Exchange<'g>) -> Self::Future {
-        match bound(exchange.request, self.max) {
-            Ok(()) => Either::Right(self.inner.call(exchange)),
-            Err(failure) => Either::Left(Refused::new(failure)),
-        }
-    }
-}
+pub struct BodyBound(pub u64);
 
 /// A body that fails after `left` more bytes.
 struct BoundedBody {
@@ -62,18 +21,25 @@ struct BoundedBody {
     left: u64,
 }
 
-/// Bounds the request's body to `max` bytes. Costs nothing when its length is known.
-fn bound(request: &mut Request<Body>, max: u64) -> Result<(), Failure> {
-    let size = request.body().size_hint();
-    if size.lower() > max {
-        return Err(Failure::BodyTooLarge);
+impl BodyBound {
+    /// Bounds the request's body. Costs nothing when its length is known.
+    ///
+    /// # Errors
+    /// [`Failure::BodyTooLarge`] when the length is known, and over the bound.
+    #[inline]
+    pub fn apply(self, request: &mut Request<Body>) -> Result<(), Failure> {
+        let size = request.body().size_hint();
+        if size.lower() > self.0 {
+            return Err(Failure::BodyTooLarge);
+        }
+        if size.upper().is_some_and(|upper| upper <= self.0) {
+            return Ok(());
+        }
+        let body = std::mem::replace(request.body_mut(), Body::empty());
+        let bounded = BoundedBody { body, left: self.0 };
+        *request.body_mut() = Body::from_source(Box::new(bounded));
+        Ok(())
     }
-    if size.upper().is_some_and(|upper| upper <= max) {
-        return Ok(());
-    }
-    let body = std::mem::replace(request.body_mut(), Body::empty());
-    *request.body_mut() = Body::from_source(Box::new(BoundedBody { body, left: max }));
-    Ok(())
 }
 
 impl BodySource for BoundedBody {
@@ -125,15 +91,19 @@ mod tests {
     #[test]
     fn a_declared_length_is_refused_at_once() {
         let mut request = Request::new(Body::from(Bytes::from("12345")));
-        assert!(bound(&mut request, 5).is_ok());
-        assert!(matches!(bound(&mut request, 4), Err(Failure::BodyTooLarge)));
+        assert!(BodyBound(5).apply(&mut request).is_ok());
+        assert!(matches!(
+            BodyBound(4).apply(&mut request),
+            Err(Failure::BodyTooLarge)
+        ));
     }
 
     #[tokio::test]
     async fn an_undeclared_length_is_cut_at_the_bound() {
-        let (mut fits, mut long) = (chunked(&["12", "345"]), chunked(&["12", "3456"]));
-        bound(&mut fits, 5).unwrap();
-        bound(&mut long, 5).unwrap();
+        let mut fits = chunked(&["12", "345"]);
+        let mut long = chunked(&["12", "3456"]);
+        BodyBound(5).apply(&mut fits).unwrap();
+        BodyBound(5).apply(&mut long).unwrap();
         assert_eq!(
             fits.into_body().collect().await.unwrap().to_bytes(),
             "12345"

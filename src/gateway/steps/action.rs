@@ -1,24 +1,22 @@
-//! The action of a route: forward, answer or echo. The innermost step of a chain.
+//! The action of a route: forward, answer or echo. The innermost step of a pipeline.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::future::ready;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
 use http::header::{ALLOW, CONTENT_TYPE, LOCATION};
 use http::{HeaderValue, Method, Response};
 use serde::Serialize;
 use tollgate_limiter::layer::LimitedRequest as _;
-use tollgate_limiter::limit::key::{Facts, host};
+use tollgate_limiter::limit::key::host;
 use tollgate_limiter::limit::on_limit::Degrade;
-use tower_service::Service;
 
 use crate::body::Body;
 use crate::clock::Instant;
 use crate::error::Failure;
-use crate::gateway::exchange::{Exchange, RequestContext, RouteTarget};
+use crate::gateway::exchange::{AnswerResult, Exchange, RouteTarget};
 use crate::http::deadline::LONGEST_WAIT;
 use crate::proxy::message::max_forwards;
 use crate::proxy::{Mirror, Proxy, RequestSource, Retrying};
@@ -26,35 +24,15 @@ use crate::route::distribution::WHOLE;
 use crate::route::location;
 use crate::route::template::Variable;
 use crate::route::{Action, Distribution, Forward, HostPolicy, RedirectRule, Rewrite, Route};
-use crate::upstream::Destination;
 use crate::upstream::affinity::Affinity;
+use crate::upstream::{Destination, Upstream};
 
-/// Does the action of the request's route, or a lesser one where a limit says so.
-#[derive(Clone, Copy)]
-pub struct Act;
-
-type ActionResult = Result<Response<Body>, Failure>;
-
-impl<'a, 'g> Service<&'a mut Exchange<'g>> for Act {
-    type Response = Response<Body>;
-    type Error = Failure;
-    /// Boxed: an idle connection does not carry the room for forwarding, and no layer moves it.
-    type Future = BoxFuture<'a, ActionResult>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Failure>> {
-        Poll::Ready(Ok(()))
-    }
-
-    #[inline]
-    fn call(&mut self, exchange: &'a mut Exchange<'g>) -> Self::Future {
-        act(exchange)
-    }
-}
-
-/// Forwards a request, or answers it here.
+/// Does the action of the request's route, or a lesser one where a limit says so. The future is
+/// boxed: an idle connection does not carry the room for forwarding, and no step moves it.
 #[inline]
-fn act<'a>(exchange: &'a mut Exchange<'_>) -> BoxFuture<'a, ActionResult> {
-    let (context, upstreams, interim) = (exchange.context, exchange.upstreams, exchange.interim);
+pub fn act<'a>(exchange: &'a mut Exchange<'_>) -> BoxFuture<'a, AnswerResult> {
+    let context = exchange.context;
+    let upstreams = exchange.upstreams;
     let target = match &exchange.route {
         Ok(target) => *target,
         Err(failure) => return answered(Err(failure.clone())),
@@ -84,37 +62,39 @@ fn act<'a>(exchange: &'a mut Exchange<'_>) -> BoxFuture<'a, ActionResult> {
     if !max_forwards::count_hop(exchange.request) {
         return answered(last_hop(exchange));
     }
+    let source = request_source(exchange, upstream, exchange.deadline);
+    let destination = target.destination(upstream);
+    if target.follows_attempts {
+        return follow_attempts(exchange, target, rule, destination, source);
+    }
     let proxy = &exchange.worker.proxy;
-    let RequestContext {
-        origin,
-        request_id,
-        sent,
-        ..
-    } = context;
-    let (sockets, deadline, has_own_fields) =
-        (exchange.sockets, exchange.deadline, exchange.has_own_fields);
+    Box::pin(proxy.forward(exchange.request, &rule, destination, source))
+}
+
+/// The parts of a request that the proxy needs to forward it to `upstream`, besides its message.
+#[inline]
+fn request_source<'g>(
+    exchange: &mut Exchange<'g>,
+    upstream: &Upstream,
+    deadline: Option<Instant>,
+) -> RequestSource<'g> {
     let affinity = if upstream.asks_for_affinity() {
         exchange.with_facts(None, |facts| upstream.affinity(facts))
     } else {
         None
     };
-    let begun = context.now();
-    let source = RequestSource {
-        origin,
-        request_id,
-        interim,
-        sockets,
+    let context = exchange.context;
+    RequestSource {
+        origin: &context.origin,
+        request_id: &context.request_id,
+        interim: exchange.interim,
+        sockets: exchange.sockets,
         affinity,
-        begun,
+        begun: context.now(),
         deadline,
-        has_own_fields,
-        sent,
-    };
-    let destination = target.destination(upstream);
-    if target.follows_attempts {
-        return follow_attempts(exchange, target, rule, destination, source);
+        has_own_fields: exchange.has_own_fields,
+        sent: &context.sent,
     }
-    Box::pin(proxy.forward(exchange.request, &rule, destination, source))
 }
 
 /// Forwards a request that is sent again, or whose endpoints stand in the access log.
@@ -124,13 +104,13 @@ fn follow_attempts<'a>(
     rule: Cow<'a, Forward>,
     destination: Destination<'a>,
     source: RequestSource<'a>,
-) -> BoxFuture<'a, ActionResult> {
+) -> BoxFuture<'a, AnswerResult> {
     let proxy: &Proxy = &exchange.worker.proxy;
-    let ends = target
-        .route
-        .retry
-        .as_ref()
-        .and_then(|_| ends(exchange, &target.route));
+    let ends = if target.route.retry.is_some() {
+        first_end(exchange, &target.route)
+    } else {
+        None
+    };
     let Exchange {
         request, account, ..
     } = exchange;
@@ -158,8 +138,8 @@ fn follow_attempts<'a>(
     }
 }
 
-/// When the request is over in any case: at the first of its time limits.
-fn ends(exchange: &Exchange<'_>, route: &Route) -> Option<Instant> {
+/// The first of the request's time limits to end.
+fn first_end(exchange: &Exchange<'_>, route: &Route) -> Option<Instant> {
     let context = exchange.context;
     let whole = route
         .answer_time
@@ -171,57 +151,35 @@ fn ends(exchange: &Exchange<'_>, route: &Route) -> Option<Instant> {
     exchange.deadline.into_iter().chain(whole).chain(call).min()
 }
 
-/// The upstream that the request goes to.
+/// The name of the upstream that the request goes to: by its key, or else by chance.
 fn chosen<'r>(exchange: &mut Exchange<'_>, distribution: &'r Distribution) -> &'r Arc<str> {
-    let name = distribution.split.as_ref().and_then(|split| {
-        let by_key =
-            |facts: &Facts<'_>| Affinity::of_key(&split.by, facts).map(|key| key.place(WHOLE));
-        let point = if split.by.is_empty() {
-            None
-        } else {
-            exchange.with_facts(None, by_key)
-        };
-        split.pick(point.unwrap_or_else(|| fastrand::u16(..WHOLE)))
-    });
-    name.unwrap_or(&distribution.forward.upstream)
+    let Some(split) = &distribution.split else {
+        return &distribution.forward.upstream;
+    };
+    let key = if split.by.is_empty() {
+        None
+    } else {
+        exchange.with_facts(None, |facts| Affinity::of_key(&split.by, facts))
+    };
+    let point = match key {
+        Some(key) => key.place(WHOLE),
+        None => fastrand::u16(..WHOLE),
+    };
+    split.pick(point).unwrap_or(&distribution.forward.upstream)
 }
 
-/// Has a copy of the request sent, if it is one of those that are copied.
+/// Sends a copy of the request, if it is one of those that are copied.
 fn mirror_request(exchange: &mut Exchange<'_>, mirror: &Arc<Mirror>) {
-    let (context, interim, sockets) = (exchange.context, exchange.interim, exchange.sockets);
-    let upstream = &mirror.upstream;
-    let affinity = if upstream.asks_for_affinity() {
-        exchange.with_facts(None, |facts| upstream.affinity(facts))
-    } else {
-        None
-    };
-    let RequestContext {
-        origin,
-        request_id,
-        sent,
-        ..
-    } = context;
-    let (begun, deadline, has_own_fields) = (context.now(), None, exchange.has_own_fields);
-    let source = RequestSource {
-        origin,
-        request_id,
-        interim,
-        sockets,
-        affinity,
-        begun,
-        deadline,
-        has_own_fields,
-        sent,
-    };
+    let source = request_source(exchange, &mirror.upstream, None);
     mirror.copy(exchange.request, &exchange.worker.proxy, source);
 }
 
-fn answered<'a>(result: ActionResult) -> BoxFuture<'a, ActionResult> {
+fn answered<'a>(result: AnswerResult) -> BoxFuture<'a, AnswerResult> {
     Box::pin(ready(result))
 }
 
 /// Sends the client elsewhere.
-fn redirected(exchange: &Exchange<'_>, redirect: &RedirectRule) -> ActionResult {
+fn redirected(exchange: &Exchange<'_>, redirect: &RedirectRule) -> AnswerResult {
     let names_host = redirect
         .to
         .variables()
@@ -231,12 +189,15 @@ fn redirected(exchange: &Exchange<'_>, redirect: &RedirectRule) -> ActionResult 
             "a request without a host cannot be redirected",
         ));
     }
-    let location = HeaderValue::try_from(location::written(&exchange.render(&redirect.to)))
-        .ok()
-        .filter(|location| !location.is_empty());
-    let location = location.ok_or(Failure::BadRequest(
-        "the request makes no location that could be sent back",
-    ))?;
+    let location = location::written(&exchange.render(&redirect.to));
+    let location = match HeaderValue::try_from(location) {
+        Ok(location) if !location.is_empty() => location,
+        Ok(_) | Err(_) => {
+            return Err(Failure::BadRequest(
+                "the request makes no location that could be sent back",
+            ));
+        }
+    };
     let mut response = exchange.context.with_id(Response::new(Body::empty()));
     *response.status_mut() = redirect.status;
     response.headers_mut().insert(LOCATION, location);
@@ -245,27 +206,31 @@ fn redirected(exchange: &Exchange<'_>, redirect: &RedirectRule) -> ActionResult 
 
 /// The answer to an OPTIONS or TRACE that must go no further (RFC 9110 §7.6.2). A TRACE is refused:
 /// reflecting a request shows what others on the way have added to it.
-fn last_hop(exchange: &Exchange<'_>) -> ActionResult {
-    let methods = exchange
-        .route
-        .as_ref()
-        .map_or(&[][..], |target| &target.route.matches.methods);
-    let names = methods
-        .iter()
-        .map(Method::as_str)
-        .filter(|name| *name != "TRACE");
-    let allow = HeaderValue::try_from(names.collect::<Vec<_>>().join(", "))
-        .ok()
-        .filter(|_| !methods.is_empty());
-    let allow = allow.unwrap_or(HeaderValue::from_static(
-        "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS",
-    ));
+fn last_hop(exchange: &Exchange<'_>) -> AnswerResult {
+    let allow = match &exchange.route {
+        Ok(target) => allowed_methods(&target.route.matches.methods),
+        Err(_) => allowed_methods(&[]),
+    };
     if *exchange.request.method() == Method::TRACE {
         return Err(Failure::MethodNotAllowed(allow));
     }
     let mut response = exchange.context.with_id(Response::new(Body::empty()));
     response.headers_mut().insert(ALLOW, allow);
     Ok(response)
+}
+
+/// The `Allow` of a route that takes `methods`; none: any.
+fn allowed_methods(methods: &[Method]) -> HeaderValue {
+    let any = HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
+    if methods.is_empty() {
+        return any;
+    }
+    let names: Vec<&str> = methods
+        .iter()
+        .map(Method::as_str)
+        .filter(|name| *name != "TRACE")
+        .collect();
+    HeaderValue::try_from(names.join(", ")).unwrap_or(any)
 }
 
 /// The answer of an echo: the request as the gateway got it.
@@ -299,7 +264,8 @@ fn forward_elsewhere<'a>(action: &'a Action, upstream: &Arc<str>) -> Cow<'a, For
 
 /// A description of the request, as JSON. Its body is left alone.
 fn echo(exchange: &Exchange<'_>) -> Response<Body> {
-    let (request, context) = (&*exchange.request, exchange.context);
+    let request = &*exchange.request;
+    let context = exchange.context;
     let mut headers: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (name, value) in request.headers() {
         headers

@@ -11,8 +11,8 @@ use crate::error::Failure;
 /// it twice. Panics are caught around each poll.
 ///
 /// # Errors
-/// Its own. [`Failure::Panicked`] when it panicked, which is a bug: it is not polled again, and the
-/// panic is in the log.
+/// The future's own. [`Failure::Panicked`] when it panicked, which is a bug: it is not polled again,
+/// and the panic is in the log.
 #[inline]
 pub fn guard<T>(
     mut guarded: Pin<&mut impl Future<Output = Result<T, Failure>>>,

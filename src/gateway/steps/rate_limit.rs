@@ -1,5 +1,5 @@
-//! The rate limit of the chain: the layer of `tollgate-limiter`, told how to read and answer an
-//! [`Exchange`].
+//! The rate limit of a pipeline: the layer of `tollgate-limiter` over an [`Exchange`], with what it
+//! needs to read and answer one.
 
 use std::ops::ControlFlow;
 
@@ -17,7 +17,8 @@ use crate::body::Body;
 use crate::error::Failure;
 use crate::gateway::exchange::Exchange;
 
-/// The limiter of the worker that has the request: all workers share the chains of a configuration.
+/// The limiter of the worker that has the request: all workers share the pipelines of a
+/// configuration.
 #[derive(Clone, Copy)]
 pub struct WorkerLimiter;
 
@@ -93,11 +94,11 @@ impl LimitedRequest<Response<Body>, Failure> for &mut Exchange<'_> {
     }
 }
 
-/// Has the limit and the bucket stand in the request's line of the access log.
+/// Writes the limit and the bucket into the request's line of the access log.
 #[cold]
 fn log_denial(exchange: &mut Exchange<'_>, denial: &Denial) {
     let Some(limit) = denial.limit() else { return };
-    // Taken out meanwhile: the facts are those of the whole exchange.
+    // The line is taken out meanwhile: the facts are those of the whole exchange.
     let Some(mut request) = exchange.account.log.take() else {
         return;
     };
