@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-use super::ControlPlane;
+use super::plane::ControlPlane;
 use super::services::OperatorServices;
 use crate::admin::{self, AdminPages};
 use crate::app::optional::console::ConsoleControl;

@@ -1,9 +1,10 @@
 //! The control plane: admin port, breaker and heartbeats, upkeep, reloads, and the drain at the
 //! end.
 //!
-//! `services` puts together what operators use, and `admin_ports` serves it.
+//! `plane` has its parts. `services` puts together what operators use, and `admin_ports` serves it.
 
 mod admin_ports;
+mod plane;
 mod services;
 
 use std::process::ExitCode;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 
 use admin_ports::{OpenAdminPorts, ServedAdminPorts};
 use futures_util::future::pending;
+pub use plane::ControlPlane;
 use services::OperatorServices;
 use tokio::sync::oneshot::Receiver;
 use tokio::time::sleep;
@@ -21,43 +23,19 @@ use tollgate_limiter::store::inspect::ChangeNotice;
 use tollgate_limiter::store::redis::heartbeat::Heartbeat;
 
 use super::exporter;
-use super::listeners::{AdminSockets, ReservedSockets};
 use super::optional::console::ConsoleControl;
-use super::reload::Reloader;
 use super::restart::attempts::Successor;
 use super::restart::predecessor::{HandoverOffer, PreparedOffer};
-use super::restart::successor::Predecessor;
 use super::restart::systemd::{self, ServiceState};
 use super::shared::{ADMIN_DRAIN, DENIAL_WINDOW, SharedState, UPKEEP};
-use super::signals::Signals;
 use super::workers::Workers;
 use crate::admin::state::LifecyclePhase;
 use crate::clock;
 use crate::identity::upkeep::follow_issuer;
 use crate::observe::logging::background::LostLogLines;
-use crate::observe::recorder::MetricsHandle;
-use crate::server::DrainSignal;
 use crate::transport::listening_socket::SocketFile;
 use crate::upstream::discovery::own_ports;
 use crate::upstream::watch::{discover, monitor};
-
-/// Everything that the control plane watches over.
-pub struct ControlPlane {
-    pub reloader: Reloader,
-    pub signals: Signals,
-    pub shared: SharedState,
-    pub workers: Workers,
-    pub admin: AdminSockets,
-    pub metrics: MetricsHandle,
-    pub drain_signal: DrainSignal,
-    /// The offer of this gateway's sockets to a successor. `None`: nobody can take over.
-    pub handover: Option<PreparedOffer>,
-    /// The files of the Unix sockets that clients connect to.
-    pub socket_files: Vec<SocketFile>,
-    /// The gateway that this one takes over from.
-    pub predecessor: Option<Predecessor>,
-    pub reserved: ReservedSockets,
-}
 
 /// Why the gateway ends.
 enum ShutdownCause {

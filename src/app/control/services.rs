@@ -7,7 +7,7 @@ use tollgate_limiter::store::inspect::{CacheListener, Inspect};
 use tollgate_limiter::store::redis::heartbeat::Heartbeat;
 use tollgate_limiter::store::redis::inspect::RedisInspector;
 
-use super::ControlPlane;
+use super::plane::ControlPlane;
 use crate::admin::browser_guard::OwnOrigins;
 use crate::admin::bucket_service::{BucketService, FleetBuckets};
 use crate::admin::fleet_nodes::{FleetConnection, FleetNodes, OwnReport};

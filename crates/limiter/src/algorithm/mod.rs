@@ -18,7 +18,7 @@
 //! - `node/debt.rs`: how a debt to it expires, if its state is of a new form;
 //! - `limit/algorithm.rs`: a variant of `Algorithm` and of `AlgorithmKind`;
 //! - `src/config/file/limit/algorithm.rs`, in the gateway: its spelling in the file;
-//! - `tests/limiter/parity.rs`, in the gateway: its script and its arithmetic decide alike.
+//! - `tests/limiter/parity.rs`: its script and its arithmetic decide alike.
 
 pub mod calendar;
 pub mod concurrency;
