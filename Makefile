@@ -30,7 +30,7 @@ endef
 export TRY
 
 .DEFAULT_GOAL := help
-.PHONY: help run release quick test test-large tour fuzz fuzz-h11 lint format-check clippy features deny audit doc bench browser faults replacement policies rollouts restarts bench-install micro uplot guard guard-tested guard-accept guard-layers build-tested build-guarded
+.PHONY: help run release quick test test-large tour fuzz fuzz-h11 lint format-check clippy features deny audit doc bench browser faults replacement policies rollouts restarts bench-install micro uplot guard guard-tested guard-accept guard-layers build-tested build-guarded figures
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -189,3 +189,7 @@ build-tested:
 
 build-guarded:
 	cargo build --locked --profile guard --bin tollgate
+
+figures: ## how large and how plain the code is; FIGURES=--build also measures the compiler, for minutes
+	scripts/require python3
+	@scripts/figures $(FIGURES)

@@ -1,13 +1,13 @@
 //! Keeps web pages from changing anything through the browser of somebody who can reach the admin
 //! port.
 //!
-//! Without accounts whoever reaches the port may use it. But a browser reaches it on behalf of any
-//! page that is open in it, from inside the operator's network. A change must therefore be a
-//! request that a page of another origin cannot send without a preflight, and no preflight is
-//! answered. It must not name another origin, and it must be addressed to an IP address, localhost
-//! or the name that the file has: an attacker's name server could point any other here, and a page
-//! of that name would be of the same origin. So reading, too, takes such a host, but for probes and
-//! metrics.
+//! Without accounts everybody who reaches the port may use it. But a browser reaches the port on
+//! behalf of any page that is open in it, from inside the operator's network. A change must
+//! therefore be a request that a page of another origin cannot send without a preflight, and no
+//! preflight is answered. A change must not name another origin. Its host must be an IP address,
+//! localhost or the name that the file has: an attacker's name server could point any other name
+//! here, and a page of that name would be of the same origin. Reading needs such a host too, save
+//! for probes and metrics.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -58,8 +58,7 @@ pub async fn guard(
 ) -> Response {
     let checked = match *request.method() {
         Method::GET | Method::HEAD => check_reading(&origins, &request),
-        _ => check(&origins, request.headers())
-            .and_then(|()| origins.check_way(request.extensions())),
+        _ => check_change(&origins, &request),
     };
     match checked {
         Ok(()) => next.run(request).await,
@@ -67,34 +66,36 @@ pub async fn guard(
     }
 }
 
-/// Probes and scrapers know the port by any name. Others do not, by a token neither: a page of
-/// another name could send wrong ones until those of its visitor's network are refused.
+/// Lets probes and scrapers read under any name of the port, and others under its own names. A
+/// token does not help under another name: a page of that name could send wrong tokens until
+/// everybody in its visitor's network is refused.
 fn check_reading(origins: &OwnOrigins, request: &Request) -> Result<(), ProblemDetails> {
     if OPEN.contains(&request.uri().path()) {
         return Ok(());
     }
     origins.check_host(request.headers())?;
-    let has_session = SESSION_COOKIES
-        .into_iter()
-        .any(|name| cookie(request.headers(), name).is_some());
-    match has_session || request.headers().contains_key(AUTHORIZATION) {
-        true => origins.check_way(request.extensions()),
-        false => Ok(()),
+    let mut cookies = SESSION_COOKIES.into_iter();
+    let has_session = cookies.any(|name| cookie(request.headers(), name).is_some());
+    if has_session || request.headers().contains_key(AUTHORIZATION) {
+        origins.check_way(request.extensions())
+    } else {
+        Ok(())
     }
 }
 
-fn check(origins: &OwnOrigins, headers: &HeaderMap) -> Result<(), ProblemDetails> {
-    let text = |name: &str| {
-        headers
-            .get(name)
-            .map(|value| value.to_str().unwrap_or_default())
-    };
-    // Neither is among what a page may send across origins unasked (Fetch §2.2.2, CORS-safelisted
-    // request-headers).
-    let json = text(CONTENT_TYPE.as_str())
-        .is_some_and(|kind| kind.split(';').next() == Some("application/json"));
-    let named = text(OPERATOR).is_some_and(|name| !name.trim().is_empty());
-    if !named && !json && !headers.contains_key(AUTHORIZATION) {
+fn check_change(origins: &OwnOrigins, request: &Request) -> Result<(), ProblemDetails> {
+    check_sender(origins, request.headers())?;
+    origins.check_way(request.extensions())
+}
+
+/// Checks that no page of another origin can have sent a change.
+fn check_sender(origins: &OwnOrigins, headers: &HeaderMap) -> Result<(), ProblemDetails> {
+    // None of these is among what a page may send across origins unasked (Fetch §2.2.2,
+    // CORS-safelisted request-headers).
+    let content_type = text(headers, CONTENT_TYPE.as_str());
+    let is_json = content_type.split(';').next() == Some("application/json");
+    let has_name = !text(headers, OPERATOR).trim().is_empty();
+    if !has_name && !is_json && !headers.contains_key(AUTHORIZATION) {
         return Err(
             ProblemDetails::cross_site("a change must say who asks for it").hint(
                 "send the header X-Tollgate-Operator: your-name, or Content-Type: application/json",
@@ -105,14 +106,22 @@ fn check(origins: &OwnOrigins, headers: &HeaderMap) -> Result<(), ProblemDetails
     origins.check_site(headers)
 }
 
+/// The first field called `name`, or nothing where it is no text.
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
+    match headers.get(name) {
+        Some(value) => value.to_str().unwrap_or_default(),
+        None => "",
+    }
+}
+
 impl OwnOrigins {
-    /// A request by an address or by the name that the file has, not by one that somebody's name
-    /// server answers for.
+    /// Checks that a request is addressed to an IP address or to the name that the file has, not to
+    /// a name that somebody's name server answers for.
     ///
     /// # Errors
-    /// When it is addressed to another name.
+    /// When the request is addressed to another name.
     pub fn check_host(&self, headers: &HeaderMap) -> Result<(), ProblemDetails> {
-        let host = host_of(headers);
+        let host = text(headers, HOST.as_str());
         if is_numeric_or_local(host) || self.is_public(host) {
             Ok(())
         } else {
@@ -120,15 +129,14 @@ impl OwnOrigins {
         }
     }
 
-    /// A request that nobody has read on its way. Where browsers come by HTTPS and the port itself
-    /// speaks none, a proxy does: whoever comes past it brings a password or a token in the clear.
+    /// Checks that nobody has read a request on its way. Where browsers come by HTTPS and the port
+    /// itself speaks none, a proxy does: a request that comes past the proxy brings a password or a
+    /// token in the clear.
     ///
     /// # Errors
-    /// When one could have been read.
+    /// When the request could have been read.
     pub fn check_way(&self, extensions: &Extensions) -> Result<(), ProblemDetails> {
-        let is_private = extensions
-            .get()
-            .is_some_and(|PrivateWay(is_private)| *is_private);
+        let is_private = matches!(extensions.get(), Some(PrivateWay(true)));
         match &self.public_url {
             Some(url) if url.is_secure && !self.has_tls && !is_private => Err(ProblemDetails::in_the_clear(
                 "this came in the clear, and not by a proxy that the file trusts: passwords and tokens could be read",
@@ -151,27 +159,26 @@ impl OwnOrigins {
         }
     }
 
-    /// A request that no page of another origin has made, as far as its browser says.
+    /// Checks that no page of another origin has made a request, as far as its browser says.
     ///
     /// # Errors
     /// When one has.
     pub fn check_site(&self, headers: &HeaderMap) -> Result<(), ProblemDetails> {
-        // Each of several: a proxy may add one of its own.
-        let texts = |name: &str| {
-            headers
-                .get_all(name)
-                .iter()
-                .map(|value| value.to_str().unwrap_or_default())
-        };
-        if texts("sec-fetch-site").any(|site| !["same-origin", "none"].contains(&site)) {
-            return Err(ProblemDetails::cross_site(
-                "a page of another site asked for this change",
-            ));
+        // Each of several fields is looked at: a proxy may add one of its own.
+        for site in headers.get_all("sec-fetch-site") {
+            if site != "same-origin" && site != "none" {
+                return Err(ProblemDetails::cross_site(
+                    "a page of another site asked for this change",
+                ));
+            }
         }
-        if texts(ORIGIN.as_str()).any(|origin| !self.is_own(origin, host_of(headers))) {
-            return Err(ProblemDetails::cross_site(
-                "a page of another origin asked for this change",
-            ));
+        let host = text(headers, HOST.as_str());
+        for origin in headers.get_all(ORIGIN) {
+            if !self.is_own(origin.to_str().unwrap_or_default(), host) {
+                return Err(ProblemDetails::cross_site(
+                    "a page of another origin asked for this change",
+                ));
+            }
         }
         Ok(())
     }
@@ -185,25 +192,21 @@ impl OwnOrigins {
             return origin.eq_ignore_ascii_case(&url.to_string());
         }
         let scheme = if self.has_tls { "https://" } else { "http://" };
-        origin
-            .strip_prefix(scheme)
-            .is_some_and(|origin| origin.eq_ignore_ascii_case(host))
+        match origin.strip_prefix(scheme) {
+            Some(authority) => authority.eq_ignore_ascii_case(host),
+            None => false,
+        }
     }
 
     fn is_public(&self, host: &str) -> bool {
-        let public = self.public_url.as_ref().map(|url| url.authority.host());
-        let Ok(authority) = host.parse::<Authority>() else {
-            return false;
-        };
-        public.is_some_and(|public| public.eq_ignore_ascii_case(authority.host()))
+        match (&self.public_url, host.parse::<Authority>()) {
+            (Some(url), Ok(authority)) => {
+                let own = url.authority.host();
+                own.eq_ignore_ascii_case(authority.host())
+            }
+            (None, _) | (_, Err(_)) => false,
+        }
     }
-}
-
-fn host_of(headers: &HeaderMap) -> &str {
-    headers
-        .get(HOST)
-        .and_then(|host| host.to_str().ok())
-        .unwrap_or_default()
 }
 
 /// A name that no name server answers for.
@@ -211,10 +214,8 @@ fn is_numeric_or_local(host: &str) -> bool {
     let Ok(authority) = host.parse::<Authority>() else {
         return false;
     };
-    let name = authority
-        .host()
-        .trim_start_matches('[')
-        .trim_end_matches(']');
+    let name = authority.host();
+    let name = name.trim_start_matches('[').trim_end_matches(']');
     name.parse::<IpAddr>().is_ok() || name.eq_ignore_ascii_case("localhost")
 }
 
@@ -252,7 +253,7 @@ mod tests {
         for (name, value) in fields {
             headers.insert(*name, value.parse().unwrap());
         }
-        check(origins, &headers).is_ok()
+        check_sender(origins, &headers).is_ok()
     }
 
     #[test]
@@ -321,56 +322,51 @@ mod tests {
             }),
             ..OwnOrigins::default()
         };
-        let asked = |host: &str, origin: &str| {
-            passes_at(
-                &origins,
-                &[(OPERATOR, "ada"), ("host", host), ("origin", origin)],
-            )
-        };
-        assert!(asked("gate.example", "https://gate.example"));
-        assert!(asked("Gate.Example:443", "https://gate.example"));
-        assert!(
-            asked("10.0.0.7:9901", "https://gate.example"),
-            "a proxy that sends its own name of the port"
-        );
-        assert!(asked("127.0.0.1:9901", "http://127.0.0.1:9901"));
-        assert!(!asked("gate.example", "https://evil.example"));
-        assert!(
-            !asked("gate.example", "http://gate.example"),
-            "whoever is on the way can make such a page"
-        );
-        assert!(!asked("evil.example", "https://gate.example"));
-        assert!(!asked("evil.gate.example", "https://evil.gate.example"));
+        for (host, origin, passes) in [
+            ("gate.example", "https://gate.example", true),
+            ("Gate.Example:443", "https://gate.example", true),
+            // A proxy that sends its own name of the port.
+            ("10.0.0.7:9901", "https://gate.example", true),
+            ("127.0.0.1:9901", "http://127.0.0.1:9901", true),
+            ("gate.example", "https://evil.example", false),
+            // Anybody on the way can make such a page.
+            ("gate.example", "http://gate.example", false),
+            ("evil.example", "https://gate.example", false),
+            ("evil.gate.example", "https://evil.gate.example", false),
+        ] {
+            let fields = [(OPERATOR, "ada"), ("host", host), ("origin", origin)];
+            assert_eq!(passes_at(&origins, &fields), passes, "{host} {origin}");
+        }
     }
 
     #[test]
     fn behind_a_proxy_with_tls_nothing_secret_is_taken_that_came_past_it() {
-        let authority: Authority = "gate.example".parse().unwrap();
-        let url = |is_secure| {
-            Some(PublicUrl {
-                is_secure,
-                authority: authority.clone(),
-            })
-        };
-        let takes = |has_tls, public_url, is_private: Option<bool>| {
+        for (has_tls, public_is_secure, is_private, passes) in [
+            (false, Some(true), Some(true), true),
+            (false, Some(true), Some(false), false),
+            (false, Some(true), None, false),
+            (true, Some(true), Some(false), true),
+            (false, Some(false), Some(false), true),
+            // Without a name the file keeps the port on this machine.
+            (false, None, Some(false), true),
+        ] {
+            let origins = OwnOrigins {
+                has_tls,
+                public_url: public_is_secure.map(|is_secure| PublicUrl {
+                    is_secure,
+                    authority: "gate.example".parse().unwrap(),
+                }),
+            };
             let mut extensions = Extensions::new();
             if let Some(is_private) = is_private {
                 extensions.insert(PrivateWay(is_private));
             }
-            OwnOrigins {
-                has_tls,
-                public_url,
-            }
-            .check_way(&extensions)
-            .is_ok()
-        };
-        assert!(takes(false, url(true), Some(true)));
-        assert!(!takes(false, url(true), Some(false)) && !takes(false, url(true), None));
-        assert!(takes(true, url(true), Some(false)) && takes(false, url(false), Some(false)));
-        assert!(
-            takes(false, None, Some(false)),
-            "then the file keeps it on this machine"
-        );
+            assert_eq!(
+                origins.check_way(&extensions).is_ok(),
+                passes,
+                "{has_tls} {public_is_secure:?} {is_private:?}"
+            );
+        }
     }
 
     #[tokio::test]

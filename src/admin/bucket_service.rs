@@ -31,7 +31,7 @@ pub struct BucketService {
     memory: Arc<MemoryStore>,
     permits: Arc<PermitTable>,
     fleet: Option<FleetBuckets>,
-    /// All that keeps something of buckets in this process, the memory among them.
+    /// The caches of buckets in this process, the memory among them.
     listeners: Vec<Arc<dyn CacheListener>>,
     changes: [Counter; 2],
 }
@@ -74,7 +74,7 @@ pub struct BucketChange {
 }
 
 impl BucketService {
-    /// Resolves its metrics, so the recorder must be installed already. `listeners` are those
+    /// Resolves metrics, so the recorder must be installed already. `listeners` are the caches
     /// beside the memory.
     pub fn new(
         memory: Arc<MemoryStore>,
@@ -82,15 +82,15 @@ impl BucketService {
         fleet: Option<FleetBuckets>,
         listeners: Vec<Arc<dyn CacheListener>>,
     ) -> Self {
-        let own: Arc<dyn CacheListener> = memory.clone();
-        let listeners = std::iter::once(own).chain(listeners).collect();
+        let mut all: Vec<Arc<dyn CacheListener>> = vec![memory.clone()];
+        all.extend(listeners);
         let changes = ["grant", "reset"]
             .map(|action| counter!("tollgate_admin_changes_total", "action" => action));
         Self {
             memory,
             permits,
             fleet,
-            listeners,
+            listeners: all,
             changes,
         }
     }
@@ -107,9 +107,9 @@ impl BucketService {
             return self.local(bucket, Share::WHOLE, None);
         }
         let server = fleet.server_of(bucket);
-        let error = match fleet.breaker.is_open_for(server) {
-            true => None,
-            false => match fleet.level(bucket).await {
+        let mut error = String::new();
+        if !fleet.breaker.is_open_for(server) {
+            match fleet.level(bucket).await {
                 Ok(level) => {
                     return BucketReading {
                         level,
@@ -117,9 +117,9 @@ impl BucketService {
                         away: None,
                     };
                 }
-                Err(error) => Some(error),
-            },
-        };
+                Err(cause) => error = format!(" ({cause})"),
+            }
+        }
         let mut reading = self.local(bucket, fleet.share.get(), None);
         let decision = match on_outage.after(fleet.breaker.open_for(server)) {
             OnOutage::Local | OnOutage::LocalFor { .. } => {
@@ -137,27 +137,28 @@ impl BucketService {
                 "every request is denied"
             }
         };
-        let error = error.map_or_else(String::new, |error| format!(" ({error})"));
         reading.away = Some(format!("the store is away{error}: {decision}"));
         reading
     }
 
     /// Reads plans, for the whole node. `false`: there was nothing to read, or nowhere.
     pub async fn read_plans(&self, queries: &[PlanQuery]) -> bool {
-        let Some(fleet) = self.fleet.as_ref().filter(|_| !queries.is_empty()) else {
-            return false;
-        };
-        fleet.plans.read(queries).await;
-        true
+        match &self.fleet {
+            Some(fleet) if !queries.is_empty() => {
+                fleet.plans.read(queries).await;
+                true
+            }
+            Some(_) | None => false,
+        }
     }
 
     /// The level on this node, from which its share of the limit would go on if the store went away
     /// now.
     pub fn peek_local(&self, bucket: &BucketUse) -> BucketReading {
-        let share = self
-            .fleet
-            .as_ref()
-            .map_or(Share::WHOLE, |fleet| fleet.share.get());
+        let share = match &self.fleet {
+            Some(fleet) => fleet.share.get(),
+            None => Share::WHOLE,
+        };
         self.local(bucket, share, None)
     }
 
@@ -243,9 +244,9 @@ impl BucketService {
     /// Lowers what this process holds against a bucket to `full_in_us`.
     fn lower(&self, key: &Key, quota: Quota, full_in_us: u64) {
         let now_us = clock::monotonic_micros();
-        self.listeners
-            .iter()
-            .for_each(|listener| listener.lower(key, quota, full_in_us, now_us));
+        for listener in &self.listeners {
+            listener.lower(key, quota, full_in_us, now_us);
+        }
     }
 
     fn local(&self, bucket: &BucketUse, share: Share, away: Option<String>) -> BucketReading {

@@ -11,18 +11,18 @@ use super::problem_details::ProblemDetails;
 use super::server::answers::AnswerPlace;
 
 /// Carries a change out to its end, its entry in the audit log included, though its client goes
-/// away meanwhile. Outside of whoever looks for the caller: a change that is refused is recorded,
-/// too.
+/// away meanwhile. Stands outside of the search for the caller: a refused change is recorded, too.
 pub async fn carry_changes_out(request: Request, next: Next) -> Response {
-    match [Method::GET, Method::HEAD].contains(request.method()) {
-        true => next.run(request).await,
-        false => carry_out(request, next).await,
+    if [Method::GET, Method::HEAD].contains(request.method()) {
+        next.run(request).await
+    } else {
+        carry_out(request, next).await
     }
 }
 
 /// Carries a request out to its end, whatever its method.
 pub async fn carry_out(request: Request, next: Next) -> Response {
-    // It counts to its end.
+    // The request counts to its end.
     let place = request.extensions().get::<AnswerPlace>().cloned();
     let carried_out = async move {
         let response = next.run(request).await;

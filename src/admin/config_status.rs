@@ -11,7 +11,7 @@ const MOST_MISTAKES: usize = 50;
 pub struct ConfigStatus {
     pub file: String,
     last: ArcSwap<FileReading>,
-    /// Of a gateway with policies.
+    /// The policies. `None`: the gateway has none.
     policies: ArcSwapOption<PolicyReading>,
 }
 
@@ -35,7 +35,7 @@ pub struct FileReading {
 }
 
 impl ConfigStatus {
-    /// Of a file that was just read for the first time.
+    /// The status of a file that was just read for the first time.
     pub fn new(file: String) -> Self {
         let at = now();
         Self {
@@ -71,7 +71,7 @@ impl ConfigStatus {
         self.policies.load().as_deref().cloned()
     }
 
-    /// These policies are at work, and a newer revision was perhaps refused.
+    /// Records the revision at work, and a newer revision that was refused.
     pub fn set_policies(&self, running: u64, refused: Option<(u64, Vec<String>)>) {
         let refused = refused.map(|(revision, mistakes)| (revision, shortened(mistakes)));
         self.policies

@@ -1,4 +1,4 @@
-//! The nodes of the fleet, each with what it says of itself.
+//! The nodes of the fleet, each with its own report.
 
 use std::sync::Arc;
 
@@ -12,35 +12,39 @@ pub type OwnReport = Arc<dyn Fn() -> NodeReport + Send + Sync>;
 /// The nodes of the fleet.
 pub struct FleetNodes {
     own: OwnReport,
-    /// Of a gateway with a store: the way to ask it, and what this node is announced by.
-    fleet: Option<(Arc<dyn Inspect>, Arc<str>)>,
+    /// The other nodes. `None`: there is no store.
+    fleet: Option<FleetConnection>,
+}
+
+/// The connection to the store, and the identifier that this node is announced by there.
+pub struct FleetConnection {
+    pub inspector: Arc<dyn Inspect>,
+    pub own_id: Arc<str>,
 }
 
 impl FleetNodes {
-    pub fn new(own: OwnReport, fleet: Option<(Arc<dyn Inspect>, Arc<str>)>) -> Self {
+    pub fn new(own: OwnReport, fleet: Option<FleetConnection>) -> Self {
         Self { own, fleet }
     }
 
-    /// All nodes that the store knows. This one is always there, and says what it says now.
+    /// All nodes that the store knows. This one is always among them, with its report as of now.
     pub async fn list(&self) -> NodeList {
-        let Some((inspector, own_id)) = &self.fleet else {
+        let Some(fleet) = &self.fleet else {
             return NodeList {
                 nodes: vec![self.own_view(None)],
                 store_error: None,
             };
         };
-        match inspector.nodes().await {
+        match fleet.inspector.nodes().await {
             Ok(seen) => {
-                let view = |(rank, node): (u32, &FleetNode)| match *node.id == **own_id {
-                    true => self.own_view(Some(rank)),
-                    false => NodeView {
-                        rank: Some(rank),
-                        answering: false,
-                        heard_of: node.heard_of.as_secs_f64(),
-                        report: NodeReport::read(&node.statement),
-                    },
-                };
-                let mut nodes: Vec<_> = (0..).zip(&seen).map(view).collect();
+                let mut nodes = Vec::with_capacity(seen.len());
+                for (rank, node) in (0..).zip(&seen) {
+                    nodes.push(if *node.id == *fleet.own_id {
+                        self.own_view(Some(rank))
+                    } else {
+                        other_view(rank, node)
+                    });
+                }
                 if nodes.iter().all(|node| !node.answering) {
                     nodes.insert(0, self.own_view(None));
                 }
@@ -63,5 +67,14 @@ impl FleetNodes {
             heard_of: 0.0,
             report: Some((self.own)()),
         }
+    }
+}
+
+fn other_view(rank: u32, node: &FleetNode) -> NodeView {
+    NodeView {
+        rank: Some(rank),
+        answering: false,
+        heard_of: node.heard_of.as_secs_f64(),
+        report: NodeReport::read(&node.statement),
     }
 }

@@ -7,8 +7,8 @@
 //! knows the nodes of the fleet, and `config_status` the last reading of the file.
 //! `browser_guard` stands before every page and keeps web pages from changing anything; `caller`
 //! asks a trait who calls and what they may do. `problem_details` is the shape of a refusal, and
-//! `openapi` describes the pages for programs. `server` serves connections like a listener, with bounds of its own; `carry_out` carries changes
-//! out though their clients go away.
+//! `openapi` describes the pages for programs. `server` serves connections like a listener, with
+//! bounds of its own; `carry_out` carries changes out though their clients go away.
 
 pub mod browser_guard;
 pub mod bucket_service;

@@ -1,7 +1,7 @@
 //! Queries of the admin port's pages: which bucket is meant, or which request.
 //!
-//! A word that is not understood is refused and not ignored: a bucket by half of its description
-//! would be another client's.
+//! Refuses a word that is not understood, and does not ignore it: a bucket by half of its
+//! description would be another client's.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -21,7 +21,7 @@ use crate::spelling::nearest;
 /// The pairs of a query, decoded.
 pub type Pairs = Vec<(String, String)>;
 
-/// Which bucket, and what to do with it.
+/// A bucket as a query describes it, and what to do with it.
 #[derive(Debug, Default)]
 pub struct BucketQuery {
     key: Option<String>,
@@ -98,8 +98,8 @@ impl BucketQuery {
         Ok(this)
     }
 
-    /// The bucket of `listed` that is meant, and what a usual request that takes from it is held
-    /// to.
+    /// The bucket of `listed` that is meant, and the limit as it applies to a request of the usual
+    /// cost.
     ///
     /// # Errors
     /// When the key is not one of this limit, or parts of it are not described.
@@ -109,32 +109,23 @@ impl BucketQuery {
     ) -> Result<(BucketUse, AppliedLimit), ProblemDetails> {
         let name = &listed.limit().name;
         let key = match &self.key {
-            // Beside the key, only the plan may be told: the key need not have it.
-            Some(_)
-                if self
-                    .words
-                    .iter()
-                    .any(|word| listed.plans_by().as_ref() != Some(word)) =>
-            {
-                return Err(ProblemDetails::bad_request(
-                    "the bucket is named by a key and by parts of a key",
-                )
-                .hint("give the key as `explain` shows it, or describe the request, not both"));
+            Some(key) => {
+                // Beside the key, only the plan may be described: the key need not have it.
+                let plan = listed.plans_by();
+                if self.words.iter().any(|word| plan.as_ref() != Some(word)) {
+                    return Err(ProblemDetails::bad_request(
+                        "the bucket is named by a key and by parts of a key",
+                    )
+                    .hint(
+                        "give the key as `explain` shows it, or describe the request, not both",
+                    ));
+                }
+                listed.raw_key(key).ok_or_else(|| wrong_key(name))?
             }
-            Some(key) => listed.raw_key(key).ok_or_else(|| {
-                ProblemDetails::bad_request(format!("the key is not one of the limit \"{name}\""))
-                    .hint(format!("a key looks as `explain` shows it: {name}:…"))
-            })?,
-            None => listed.key_of(&self.described).map_err(|lacking| {
-                ProblemDetails::bad_request(format!(
-                    "the limit \"{name}\" also counts by {}",
-                    lacking.join(", ")
-                ))
-                .hint(format!(
-                    "add {}, or give the whole key: key={name}:…",
-                    parameters(&lacking)
-                ))
-            })?,
+            None => {
+                let key = listed.key_of(&self.described);
+                key.map_err(|lacking| lacks_parts(name, &lacking))?
+            }
         };
         Ok(listed.meet(key, &self.described))
     }
@@ -143,6 +134,19 @@ impl BucketQuery {
     pub fn lacks_plan(&self, listed: &CatalogEntry) -> Option<String> {
         listed.plans_by().filter(|by| !self.words.contains(by))
     }
+}
+
+fn wrong_key(limit: &str) -> ProblemDetails {
+    ProblemDetails::bad_request(format!("the key is not one of the limit \"{limit}\""))
+        .hint(format!("a key looks as `explain` shows it: {limit}:…"))
+}
+
+fn lacks_parts(limit: &str, lacking: &[String]) -> ProblemDetails {
+    let names = lacking.join(", ");
+    let parameters = parameters(lacking);
+    ProblemDetails::bad_request(format!("the limit \"{limit}\" also counts by {names}")).hint(
+        format!("add {parameters}, or give the whole key: key={limit}:…"),
+    )
 }
 
 /// Refuses a description of too many words, and one that has a word twice which a request has once.
@@ -154,23 +158,20 @@ fn check_words(pairs: &Pairs) -> Result<(), ProblemDetails> {
         .hint("describe what its limits count by"));
     }
     let mut seen = HashSet::new();
-    let mut once = pairs
-        .iter()
-        .filter(|(name, _)| !REPEATED.iter().any(|kind| name.starts_with(kind)));
-    let twice = once.find(|(name, _)| !seen.insert(name));
-    twice.map_or(Ok(()), |(name, _)| {
-        Err(ProblemDetails::bad_request(format!(
-            "{name} is there twice"
-        )))
-    })
+    for (name, _) in pairs {
+        let may_repeat = REPEATED.iter().any(|kind| name.starts_with(kind));
+        if !may_repeat && !seen.insert(name) {
+            return Err(ProblemDetails::bad_request(format!(
+                "{name} is there twice"
+            )));
+        }
+    }
+    Ok(())
 }
 
+/// `client_ip=…&route=…`, for a hint.
 fn parameters(names: &[String]) -> String {
-    names
-        .iter()
-        .map(|name| format!("{name}=…"))
-        .collect::<Vec<_>>()
-        .join("&")
+    names.join("=…&") + "=…"
 }
 
 /// Reads the query of `/explain`.
@@ -178,17 +179,17 @@ fn parameters(names: &[String]) -> String {
 /// # Errors
 /// When a name or value is invalid, as for a bucket, or when there is no URL.
 pub fn request(pairs: &Pairs) -> Result<explain::DescribedRequest, ProblemDetails> {
-    let (mut url, mut listener) = (None, 0);
+    let mut url = None;
+    let mut listener = 0;
     let mut reader = RequestParts::default();
     check_words(pairs)?;
     for (name, value) in pairs {
         match name.as_str() {
             "url" => {
+                let parsed = value.parse::<Uri>();
                 url = Some(
-                    value
-                        .parse::<Uri>()
-                        .map_err(|_| ProblemDetails::bad_request("url is not a valid URL"))?,
-                )
+                    parsed.map_err(|_| ProblemDetails::bad_request("url is not a valid URL"))?,
+                );
             }
             "listener" => listener = value.parse().map_err(|_| number("listener"))?,
             "method" | "client_ip" => reader.read(name, value)?,
@@ -292,9 +293,9 @@ impl RequestParts {
                 self.cookies.push(format!("{cookie}={value}"));
             }
             ("query", key) if !key.is_empty() => {
-                let encode = |text| utf8_percent_encode(text, NON_ALPHANUMERIC);
-                self.query
-                    .push(format!("{}={}", encode(key), encode(value)));
+                let key = utf8_percent_encode(key, NON_ALPHANUMERIC);
+                let value = utf8_percent_encode(value, NON_ALPHANUMERIC);
+                self.query.push(format!("{key}={value}"));
             }
             ("path", param) if !param.is_empty() => self
                 .described
@@ -320,14 +321,15 @@ impl RequestParts {
     }
 
     fn header(&mut self, name: &str, value: &str) -> Result<(), ProblemDetails> {
-        let field = HeaderName::try_from(name)
-            .ok()
-            .zip(HeaderValue::from_str(value).ok());
-        let (name, value) = field.ok_or_else(|| {
-            ProblemDetails::bad_request(format!("header.{name} is not a valid header field"))
-        })?;
-        self.described.headers.append(name, value);
-        Ok(())
+        match (HeaderName::try_from(name), HeaderValue::from_str(value)) {
+            (Ok(name), Ok(value)) => {
+                self.described.headers.append(name, value);
+                Ok(())
+            }
+            (Err(_), _) | (_, Err(_)) => Err(ProblemDetails::bad_request(format!(
+                "header.{name} is not a valid header field"
+            ))),
+        }
     }
 
     fn finish(mut self) -> Result<catalog::RequestDescription, ProblemDetails> {

@@ -10,9 +10,9 @@ use crate::config::Config;
 /// Descriptors that any process of ours has: the standard streams, the runtimes' own, files that
 /// are read now and then.
 const OWN: usize = 32;
-/// Of each worker: its runtime, and its connections to the store.
+/// Descriptors of each worker: its runtime, and its connections to the store.
 const PER_WORKER: usize = 12;
-/// Of each listener and worker: its socket, and the duplicate that a hand-over sends.
+/// Descriptors of each listener and worker: a socket, and the duplicate that a hand-over sends.
 const PER_SOCKET: usize = 2;
 /// The part of all that the admin port and whatever else may take: one of so many.
 const ADMIN_PART: usize = 16;
@@ -33,9 +33,10 @@ pub fn raise_limit() -> usize {
             Err(error) => tracing::warn!(%error, "the limit on descriptors cannot be raised"),
         }
     }
-    limit.map_or(usize::MAX, |limit| {
-        usize::try_from(limit).unwrap_or(usize::MAX)
-    })
+    match limit.map(usize::try_from) {
+        Some(Ok(limit)) => limit,
+        Some(Err(_)) | None => usize::MAX,
+    }
 }
 
 /// How many client connections may be open with `limit` descriptors. Says so in the log.
@@ -44,29 +45,29 @@ pub fn raise_limit() -> usize {
 /// not need.
 pub fn client_connections(config: &Config, limit: usize) -> usize {
     let most = clients_of(config.workers.get(), config.listeners.len(), limit);
-    let bounds = || {
-        config
-            .listeners
-            .iter()
-            .map(|listener| listener.server.max_connections)
-    };
-    let effective = most.min(bounds().fold(0, usize::saturating_add));
+    let mut all = 0_usize;
+    let mut largest = 0;
+    for listener in &config.listeners {
+        let bound = listener.server.max_connections;
+        all = all.saturating_add(bound);
+        largest = largest.max(bound);
+    }
+    let effective = most.min(all);
     tracing::info!(
         descriptors = limit,
         client_connections = effective,
         "limits of the process"
     );
-    // Listeners share what there is, and are seldom full at once. One that could not be full by
-    // itself is a mistake.
-    let wanted = bounds().max().unwrap_or_default();
-    if most < wanted {
+    // Listeners share what there is, and are seldom full at once. A listener that could not be full
+    // by itself is a mistake.
+    if most < largest {
         tracing::warn!(
             descriptors = limit,
             client_connections = most,
-            max_connections = wanted,
+            max_connections = largest,
             "the limit on descriptors bounds client connections before max_connections does: raise it (ulimit -Hn, \
              LimitNOFILE=) to {}, or lower max_connections",
-            needed(config.workers.get(), config.listeners.len(), wanted),
+            needed(config.workers.get(), config.listeners.len(), largest),
         );
     }
     most

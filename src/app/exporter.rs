@@ -24,7 +24,7 @@ pub struct Exporter {
     recorded: MetricsHandle,
     memory: Arc<MemoryStore>,
     gateway: Arc<ArcSwap<Gateway>>,
-    /// Of each worker.
+    /// The requests of each worker.
     in_flight: Vec<Arc<InFlight>>,
     requests: Gauge,
     tunnels: Gauge,
@@ -55,11 +55,13 @@ impl Exporter {
 
     /// Requests in flight, and how many of them are tunnels.
     pub fn in_flight(&self) -> (usize, usize) {
-        let requests = self.in_flight.iter().map(|worker| worker.count()).sum();
-        (
-            requests,
-            self.in_flight.iter().map(|worker| worker.tunnels()).sum(),
-        )
+        let mut requests = 0;
+        let mut tunnels = 0;
+        for worker in &self.in_flight {
+            requests += worker.count();
+            tunnels += worker.tunnels();
+        }
+        (requests, tunnels)
     }
 
     /// All metrics in Prometheus's text format.
@@ -69,20 +71,20 @@ impl Exporter {
         self.tunnels.set(tunnels as f64);
         self.buckets.set(self.memory.len() as f64);
         self.process.collect();
-        self.policies
-            .iter()
-            .for_each(|policies| policies.show_age());
+        if let Some(policies) = &self.policies {
+            policies.show_age();
+        }
         let mut upstreams: Vec<_> = self.gateway.load().watched_upstreams().collect();
         upstreams.sort_by(|one, other| one.spec().name.cmp(&other.spec().name));
         self.recorded.render() + &report::metrics(&upstreams)
     }
 }
 
-/// How often series are looked at whose limit or route may be gone.
+/// How often series whose limit or route may be gone are looked for.
 const SERIES_CHECK: Duration = Duration::from_secs(10);
 
-/// Forgets the series of limits and routes that `gateway` has not had for a while: whoever may
-/// change policies would otherwise make the metrics grow without bound.
+/// Forgets the series of limits and routes that `gateway` has not had for a while: each change of
+/// policies would otherwise make the metrics grow.
 pub async fn forget_gone(recorded: &MetricsHandle, gateway: &ArcSwap<Gateway>) {
     loop {
         sleep(SERIES_CHECK).await;
@@ -100,10 +102,11 @@ pub async fn forget_gone(recorded: &MetricsHandle, gateway: &ArcSwap<Gateway>) {
 
 /// Whether a series is of a limit or a route that is not there.
 fn is_gone(key: &Key, limits: &HashSet<&str>, routes: &HashSet<&str>) -> bool {
-    let lacks = |name, names: &HashSet<&str>| {
-        !label(key, name).is_empty() && !names.contains(label(key, name))
-    };
-    lacks("limit", limits) || lacks("route", routes)
+    is_unknown(label(key, "limit"), limits) || is_unknown(label(key, "route"), routes)
+}
+
+fn is_unknown(label: &str, names: &HashSet<&str>) -> bool {
+    !label.is_empty() && !names.contains(label)
 }
 
 #[cfg(test)]
@@ -114,10 +117,8 @@ mod tests {
 
     #[test]
     fn a_series_goes_with_its_limit_or_its_route() {
-        let (limits, routes) = (
-            HashSet::from(["shop.few"]),
-            HashSet::from(["orders", UNROUTED]),
-        );
+        let limits = HashSet::from(["shop.few"]);
+        let routes = HashSet::from(["orders", UNROUTED]);
         for (labels, gone) in [
             (&[("limit", "shop.few")][..], false),
             (&[("limit", "shop.many"), ("verdict", "denied")], true),

@@ -14,35 +14,44 @@ use crate::gateway::{Gateway, RouteRuntime};
 use crate::identity::api_key::ApiKeyTable;
 use crate::route::Route;
 
+/// The gateway at work, and the configuration that it was assembled from.
+#[derive(Clone, Copy)]
+pub struct RunningGateway<'a> {
+    pub gateway: &'a Gateway,
+    pub config: &'a Config,
+}
+
 /// The routes at work that may go on, by name.
 #[derive(Default)]
 pub struct KeptRoutes<'a> {
     by_name: HashMap<&'a str, &'a Arc<RouteRuntime>>,
-    /// The configuration that they are of.
-    was: Option<&'a Config>,
+    /// The configuration that the routes were assembled from.
+    config: Option<&'a Config>,
     costs: LargestCosts,
 }
 
 impl<'a> KeptRoutes<'a> {
     /// The routes of a gateway that may go on with `config`. None do if a part of the configuration
     /// is another one that any route is made of.
-    pub fn of(before: Option<(&'a Gateway, &'a Config)>, config: &Config) -> Self {
-        let Some((gateway, was)) = before.filter(|(_, was)| was.differs_in_routes_alone(config))
-        else {
+    pub fn new(running: Option<RunningGateway<'a>>, config: &Config) -> Self {
+        let Some(running) = running else {
             return Self::default();
         };
-        // Lines of the access log show limits by the list of all of them, which is another one now.
-        let kept = gateway
-            .routes
-            .iter()
-            .filter(|runtime| runtime.guard.metrics.log.is_none());
-        let by_name = kept
-            .map(|runtime| (&*runtime.target.route.name, runtime))
-            .collect();
+        if !running.config.differs_in_routes_alone(config) {
+            return Self::default();
+        }
+        let mut by_name = HashMap::new();
+        for runtime in &running.gateway.routes {
+            // Lines of the access log show limits by the list of all of them, which is another one
+            // now.
+            if runtime.guard.metrics.log.is_none() {
+                by_name.insert(&*runtime.target.route.name, runtime);
+            }
+        }
         Self {
             by_name,
-            was: Some(was),
-            costs: LargestCosts::over(was.limit_uses()),
+            config: Some(running.config),
+            costs: LargestCosts::over(running.config.limit_uses()),
         }
     }
 
@@ -53,25 +62,27 @@ impl<'a> KeptRoutes<'a> {
         costs: &LargestCosts,
         keys: Option<&Arc<ApiKeyTable>>,
     ) -> Option<Arc<RouteRuntime>> {
-        let kept = self
-            .by_name
-            .get(&*route.name)
-            .filter(|kept| Arc::ptr_eq(&kept.target.route, route))?;
-        let same_costs = route
-            .limits
-            .iter()
-            .all(|used| costs.agrees(&self.costs, &used.limit.name));
-        let were = self
-            .was?
-            .policy_keys
-            .as_ref()
-            .map(|keys| keys.of(&route.name));
-        let same_keys = match (&were, keys) {
-            (Some(were), Some(keys)) => {
-                Arc::ptr_eq(were, keys) || were.is_empty() && keys.is_empty()
+        let kept = *self.by_name.get(&*route.name)?;
+        let mut limits = route.limits.iter();
+        let is_same = Arc::ptr_eq(&kept.target.route, route)
+            && limits.all(|used| costs.agrees(&self.costs, &used.limit.name))
+            && self.has_same_keys(route, keys);
+        if is_same {
+            Some(Arc::clone(kept))
+        } else {
+            None
+        }
+    }
+
+    fn has_same_keys(&self, route: &Route, keys: Option<&Arc<ApiKeyTable>>) -> bool {
+        let running = self.config.and_then(|config| config.policy_keys.as_ref());
+        let running = running.map(|running| running.of(&route.name));
+        match (&running, keys) {
+            (Some(running), Some(keys)) => {
+                Arc::ptr_eq(running, keys) || running.is_empty() && keys.is_empty()
             }
-            (were, keys) => were.is_none() && keys.is_none(),
-        };
-        (same_costs && same_keys).then(|| Arc::clone(kept))
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        }
     }
 }

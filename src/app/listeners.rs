@@ -34,18 +34,18 @@ pub struct SocketSources {
 pub struct BoundListeners {
     /// A list of listeners for each worker.
     pub workers: Vec<Vec<BoundListener>>,
-    /// Those of Unix sockets, to be removed at the end. Those of systemd stay.
+    /// The files of Unix sockets, to be removed at the end. The files of systemd stay.
     pub files: Vec<SocketFile>,
     pub reserved: ReservedSockets,
 }
 
 /// Sockets beside those of a predecessor, at the same addresses. The kernel sends connections there
-/// once they listen, and those are lost if this process does not take over.
+/// once they listen, and loses these connections if this process does not take over.
 #[derive(Default)]
 pub struct ReservedSockets(Vec<ListeningSocket>);
 
 impl ReservedSockets {
-    /// Listens. Those of the predecessor serve the address, should the system refuse.
+    /// Listens. The predecessor's sockets serve the address, should the system refuse.
     pub fn listen(self) {
         for socket in self.0 {
             if let Err(error) = socket.listen() {
@@ -63,7 +63,8 @@ pub fn bind(
     mut sources: SocketSources,
     process: &ProcessLimit,
 ) -> anyhow::Result<BoundListeners> {
-    let (mut files, mut reserved) = (Vec::new(), ReservedSockets::default());
+    let mut files = Vec::new();
+    let mut reserved = ReservedSockets::default();
     let mut workers: Vec<Vec<BoundListener>> = Vec::new();
     workers.resize_with(config.workers.get(), Vec::new);
     for (index, ListenerConfig { server: spec, .. }) in config.listeners.iter().enumerate() {
@@ -78,11 +79,10 @@ pub fn bind(
         let spec = Arc::new(spec);
         tracing::info!(address = %spec.address, origin, "listening");
         for (listeners, sockets) in workers.iter_mut().zip(shares) {
-            let (spec, limit) = (spec.clone(), limit.clone());
             listeners.push(BoundListener {
                 sockets,
-                spec,
-                limit,
+                spec: spec.clone(),
+                limit: limit.clone(),
                 tls: tls.acceptor(index),
             });
         }
@@ -108,8 +108,8 @@ fn open(
         return Ok((inherit(spec, group, workers)?, "systemd"));
     }
     if let Some(mut group) = sources.predecessor.take(&spec.address, name) {
-        // It had fewer workers: more sockets spread connections better, where the address lets
-        // others in.
+        // A predecessor with fewer workers had fewer sockets. More of them spread connections
+        // better, where the address lets others in.
         while let (Some(ListenAddress::Tcp(address)), true) =
             (group.address(), group.sockets.len() < workers)
         {
@@ -156,19 +156,16 @@ pub fn duplicate(
 ) -> std::io::Result<Vec<SocketGroup>> {
     let mut groups = Vec::new();
     for (index, listener) in config.listeners.iter().enumerate() {
-        let sockets = workers
-            .iter()
-            .flat_map(|listeners| &listeners[index].sockets);
-        let sockets = sockets
-            .map(ListeningSocket::try_clone)
-            .collect::<std::io::Result<_>>()?;
-        let (configured, name) = (
-            Some(listener.server.address.clone()),
-            listener.server.socket_name.clone(),
-        );
+        let mut sockets = Vec::new();
+        for listeners in workers {
+            for socket in &listeners[index].sockets {
+                sockets.push(socket.try_clone()?);
+            }
+        }
+        let server = &listener.server;
         groups.push(SocketGroup {
-            configured,
-            name: name.map(|name| name.to_string()),
+            configured: Some(server.address.clone()),
+            name: server.socket_name.as_ref().map(ToString::to_string),
             sockets,
         });
     }
@@ -195,24 +192,14 @@ impl AdminSockets {
         let Some(spec) = admin else {
             return Ok(Self::default());
         };
-        let mut open = |address: SocketAddr, what: &str| {
-            let handed_over = inherited
-                .take(&address.into(), None)
-                .and_then(|mut group| group.sockets.pop());
-            match handed_over {
-                Some(ListeningSocket::Tcp(socket)) => Ok((address, socket)),
-                _ => TcpListener::bind(address)
-                    .map(|socket| (address, socket))
-                    .with_context(|| format!("cannot listen on {address} for {what}")),
-            }
-        };
-        let admin = open(spec.address, "the admin")?;
-        let probes = spec
-            .probe_address
-            .map(|address| open(address, "probes and metrics"))
-            .transpose()?;
+        let admin = open_tcp(spec.address, inherited, "the admin")?;
+        let mut probes = None;
+        if let Some(address) = spec.probe_address {
+            let socket = open_tcp(address, inherited, "probes and metrics")?;
+            probes = Some((address, socket));
+        }
         Ok(Self {
-            admin: Some(admin),
+            admin: Some((spec.address, admin)),
             probes,
         })
     }
@@ -222,9 +209,24 @@ impl AdminSockets {
     /// # Errors
     /// When a descriptor cannot be duplicated.
     pub fn duplicate(&self) -> std::io::Result<Vec<(SocketAddr, TcpListener)>> {
-        let sockets = self.admin.iter().chain(&self.probes);
-        sockets
-            .map(|(address, socket)| Ok((*address, socket.try_clone()?)))
-            .collect()
+        let mut sockets = Vec::new();
+        for (address, socket) in self.admin.iter().chain(&self.probes) {
+            sockets.push((*address, socket.try_clone()?));
+        }
+        Ok(sockets)
+    }
+}
+
+/// The socket at `address` that was handed over, or else a new one.
+fn open_tcp(
+    address: SocketAddr,
+    inherited: &mut InheritedSockets,
+    purpose: &str,
+) -> anyhow::Result<TcpListener> {
+    let group = inherited.take(&address.into(), None);
+    match group.and_then(|mut group| group.sockets.pop()) {
+        Some(ListeningSocket::Tcp(socket)) => Ok(socket),
+        Some(ListeningSocket::Unix(_)) | None => TcpListener::bind(address)
+            .with_context(|| format!("cannot listen on {address} for {purpose}")),
     }
 }

@@ -1,4 +1,4 @@
-//! The report of this node about itself, for the fleet and for those who look.
+//! The report of this node about itself, for the fleet and for operators.
 
 use std::sync::Arc;
 
@@ -17,10 +17,8 @@ const MOST_NAMES: usize = 8;
 /// The reports of this node, which is called `name`.
 pub fn of_node(name: Arc<str>, shared: &SharedState, status: Arc<ConfigStatus>) -> OwnReport {
     let gateway = shared.gateway.clone();
-    let breaker: Option<Arc<Breaker>> = shared
-        .fleet
-        .as_ref()
-        .map(|fleet| fleet.node.breaker.clone());
+    let fleet = shared.fleet.as_ref();
+    let breaker: Option<Arc<Breaker>> = fleet.map(|fleet| fleet.node.breaker.clone());
     let started_at = clock::unix_micros() / 1_000_000;
     Arc::new(move || {
         let last = status.last();
@@ -36,11 +34,9 @@ pub fn of_node(name: Arc<str>, shared: &SharedState, status: Arc<ConfigStatus>) 
             store_up: breaker.as_ref().map(|breaker| !breaker.is_open()),
             ..NodeReport::default()
         };
-        gateway
-            .load()
-            .upstreams
-            .values()
-            .for_each(|upstream| add(upstream, &mut report));
+        for upstream in gateway.load().upstreams.values() {
+            add(upstream, &mut report);
+        }
         report.troubled_upstreams.sort();
         report.troubled_upstreams.truncate(MOST_NAMES);
         report
@@ -49,7 +45,6 @@ pub fn of_node(name: Arc<str>, shared: &SharedState, status: Arc<ConfigStatus>) 
 
 fn add(upstream: &Upstream, report: &mut NodeReport) {
     let endpoints = upstream.endpoints();
-    let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     let in_service = endpoints
         .iter()
         .filter(|endpoint| endpoint.condition().is_in_service())
@@ -63,4 +58,8 @@ fn add(upstream: &Upstream, report: &mut NodeReport) {
             .troubled_upstreams
             .push(upstream.spec().name.to_string());
     }
+}
+
+fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }

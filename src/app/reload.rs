@@ -17,6 +17,7 @@ use super::files::endpoints::EndpointFiles;
 use super::files::maintenance::MaintenanceFiles;
 use super::files::tls::TlsFiles;
 use super::files::tls_watch::TlsFileWatches;
+use super::kept_routes::RunningGateway;
 use super::optional::team::{NodePolicies, Policies, PolicyNews};
 use super::restart::systemd::{self, ServiceState};
 use super::signals::{OperatorSignal, Signals};
@@ -33,7 +34,7 @@ use crate::upstream::watch::discover;
 /// How often the file is checked for changes.
 const CHECK: Duration = Duration::from_secs(1);
 
-/// Between two tries to take policies over, at most.
+/// The longest pause between two tries to apply policies.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// The configuration at work, and the file that it came from.
@@ -52,21 +53,34 @@ pub struct Reloader {
     pub credentials: CredentialFiles,
     pub endpoints: EndpointFiles,
     pub maintenance: MaintenanceFiles,
-    /// Of a file that says where policies come from.
+    /// The policies of a database. `None`: the file names no source of policies.
     pub policies: Option<Arc<Policies>>,
     pub news: Option<PolicyNews>,
-    /// The policies that lie over the file at work.
-    pub laid: Option<NodePolicies>,
-    /// When policies that something passing kept from being taken over are tried again, and how
-    /// long that was waited for.
-    pub again: Option<(Instant, Duration)>,
-    /// The revision whose warnings were logged last: it may be laid over the file many times.
+    /// The policies that are applied over the file at work.
+    pub applied_policies: Option<NodePolicies>,
+    /// The next try to apply policies that a transient error kept away.
+    pub retry: Option<PolicyRetry>,
+    /// The revision whose warnings were logged last: a revision may be applied many times.
     pub warned: Option<u64>,
+}
+
+/// The time of the next try to apply policies, and the pause before it.
+#[derive(Clone, Copy)]
+pub struct PolicyRetry {
+    at: Instant,
+    pause: Duration,
+}
+
+/// A reason why policies were not applied.
+struct PolicyRefusal {
+    error: anyhow::Error,
+    /// Whether this revision may be applied later, without a newer one.
+    is_transient: bool,
 }
 
 /// The sources that have to be read again.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum DueReload {
+enum PendingReload {
     Nothing,
     File,
     Policies,
@@ -76,58 +90,60 @@ impl Reloader {
     /// Reloads whenever the file changes or a SIGHUP asks for it. Ends at SIGTERM or SIGINT.
     pub async fn run(&mut self, signals: &mut Signals) {
         let mut check = interval(CHECK);
-        let mut due = DueReload::Nothing;
         loop {
-            tokio::select! {
+            let pending = tokio::select! {
                 signal = signals.next() => match signal {
                     OperatorSignal::Stop => return,
                     OperatorSignal::Reload => {
-                        due = DueReload::File;
-                        // Its file may have been moved away, whatever becomes of the configuration.
+                        // The log's file may have been moved away, whatever becomes of the
+                        // configuration.
                         if let Some(log) = &self.access_log {
                             log.reopen();
                         }
+                        PendingReload::File
                     }
                 },
-                _ = check.tick() => {
-                    if self.has_changed() {
-                        due = DueReload::File;
-                    }
-                    self.tls.check(&self.config);
-                    self.credentials.check();
-                    self.endpoints.check();
-                    self.maintenance.check();
-                }
-                () = self.credentials.follow() => {}
-                () = due_again(self.again) => due = DueReload::Policies,
-                () = news(self.news.as_mut()) => due = DueReload::Policies,
-            }
+                _ = check.tick() => self.check_files(),
+                () = self.credentials.follow() => PendingReload::Nothing,
+                () = retry_time(self.retry) => PendingReload::Policies,
+                () = news(self.news.as_mut()) => PendingReload::Policies,
+            };
             let applying = async {
-                match std::mem::replace(&mut due, DueReload::Nothing) {
-                    DueReload::Nothing => {}
-                    DueReload::File => self.reload().await,
-                    DueReload::Policies => self.take_policies_over().await,
+                match pending {
+                    PendingReload::Nothing => {}
+                    PendingReload::File => self.reload().await,
+                    PendingReload::Policies => self.apply_policies().await,
                 }
             };
             tokio::select! {
                 biased;
                 () = applying => {}
-                // It may take seconds. What was not applied by now never is.
+                // A reload may take seconds. What was not applied by now never is.
                 () = signals.stop() => return,
             }
         }
     }
 
-    /// Whether a file has changed since the last check.
-    fn has_changed(&mut self) -> bool {
+    /// Looks whether files have changed since the last check. Only the configuration's own need a
+    /// reload.
+    fn check_files(&mut self) -> PendingReload {
         let certificates_changed = self.certificates.have_changed();
-        self.sources.have_changed() || certificates_changed
+        let sources_changed = self.sources.have_changed();
+        self.tls.check(&self.config);
+        self.credentials.check();
+        self.endpoints.check();
+        self.maintenance.check();
+        if certificates_changed || sources_changed {
+            PendingReload::File
+        } else {
+            PendingReload::Nothing
+        }
     }
 
     /// Applies the file, or logs why not and changes nothing.
     async fn reload(&mut self) {
         systemd::notify(ServiceState::Reloading);
-        let applied = self.apply().await;
+        let applied = self.apply_file().await;
         systemd::notify(ServiceState::Ready);
         match applied {
             Ok(()) => {
@@ -137,116 +153,114 @@ impl Reloader {
             }
             Err(error) => {
                 self.metrics.rejected();
-                match error.downcast_ref::<Mistakes>() {
-                    Some(mistakes) => {
-                        mistakes.log();
-                        self.status.rejected(shown(mistakes));
-                        if mistakes.may_pass() {
-                            self.sources.find_again();
-                        }
-                    }
-                    None => {
-                        tracing::error!("{error:#}");
-                        self.status.rejected(vec![format!("{error:#}")]);
-                    }
+                self.status.rejected(log_reasons(&error));
+                let mistakes = error.downcast_ref::<Mistakes>();
+                if mistakes.is_some_and(Mistakes::may_pass) {
+                    self.sources.find_again();
                 }
                 tracing::error!(file = %self.path.display(), "not reloaded: nothing has changed");
             }
         }
     }
 
-    async fn apply(&mut self) -> anyhow::Result<()> {
-        let (path, choices) = (
-            self.path.clone(),
-            self.policies.as_ref().map(|policies| policies.choices()),
-        );
-        let fresh = spawn_blocking(move || read(&path, &choices.unwrap_or_default())).await?;
-        let FreshFile {
-            ground,
-            result,
-            files,
-            certificates,
-        } = fresh;
-        self.sources.follow(files.clone(), true);
+    async fn apply_file(&mut self) -> anyhow::Result<()> {
+        let path = self.path.clone();
+        let choices = match &self.policies {
+            Some(policies) => policies.choices(),
+            None => Vec::new(),
+        };
+        let fresh = spawn_blocking(move || read(&path, &choices)).await?;
+        self.sources.follow(fresh.files.clone(), true);
         let CheckedFile {
             loaded,
-            laid,
+            policies: applied,
             refused,
-        } = result?;
+        } = fresh.result?;
         loaded.warn();
         self.install(loaded).await?;
-        self.certificates = certificates;
-        self.sources.follow(files, false);
-        if let (Some(policies), Some(ground)) = (&self.policies, ground) {
+        self.certificates = fresh.certificates;
+        self.sources.follow(fresh.files, false);
+        if let (Some(policies), Some(ground)) = (self.policies.clone(), fresh.ground) {
             policies.set_ground(ground);
-            self.laid.clone_from(&laid);
-            if let Some(laid) = laid.filter(|laid| !policies.runs(laid)) {
-                policies.took_over(laid);
-            }
+            self.note_applied(&policies, applied);
             let running = policies.running_revision();
-            let refused = refused.map(|(revision, mistakes)| (revision, shown(&mistakes)));
+            let refused = refused.map(|refused| (refused.revision, shown(&refused.mistakes)));
             self.status.set_policies(running, refused);
         }
         Ok(())
     }
 
-    /// Lays the newest policies over the file at work, or else those at work without what the
+    /// Applies the newest policies over the file at work, or else the running ones without what the
     /// newest have stopped.
-    async fn take_policies_over(&mut self) {
+    async fn apply_policies(&mut self) {
         let Some(policies) = self.policies.clone() else {
             return;
         };
-        let waited = self
-            .again
-            .take()
-            .map_or(Duration::ZERO, |(_, waited)| waited);
+        let last_retry = self.retry.take();
         let mut refused = None;
         for choice in policies.choices() {
             let revision = choice.revision();
-            if self.laid.as_ref().is_some_and(|laid| laid.is_like(&choice)) {
+            let applied = self.applied_policies.as_ref();
+            if applied.is_some_and(|applied| applied.is_like(&choice)) {
                 self.status.set_policies(revision, refused);
                 return;
             }
-            let laid = lay(&policies, choice.clone()).await;
-            if let Ok(loaded) = &laid
-                && self.warned.replace(revision) != Some(revision)
-            {
-                loaded.warn();
-            }
-            // No other revision need come for this one to be taken over: a file that the
-            // configuration names may be missing for a moment.
-            let may_pass = match &laid {
-                Ok(_) => true,
-                Err(error) => error
-                    .downcast_ref::<Mistakes>()
-                    .is_none_or(Mistakes::may_pass),
+            let Err(refusal) = self.apply_choice(&policies, choice.clone()).await else {
+                self.note_applied(&policies, Some(choice));
+                self.status.set_policies(revision, refused);
+                tracing::info!(revision, config = %self.config.summary(), "policies applied");
+                return;
             };
-            let applied = match laid {
-                Ok(loaded) => self.install(loaded).await,
-                Err(error) => Err(error),
-            };
-            match applied {
-                Ok(()) => {
-                    self.laid = Some(choice.clone());
-                    if !policies.runs(&choice) {
-                        policies.took_over(choice);
-                    }
-                    self.status.set_policies(revision, refused);
-                    tracing::info!(revision, config = %self.config.summary(), "policies applied");
-                    return;
-                }
-                Err(error) => {
-                    if may_pass {
-                        let pause = (2 * waited).clamp(CHECK, LONGEST_PAUSE);
-                        self.again = Some((clock::now() + pause, pause));
-                    }
-                    let running = policies.running_revision();
-                    let mistakes = refuse(&policies, &error, (revision, running));
-                    self.status
-                        .set_policies(running, Some((revision, mistakes.clone())));
-                    refused = Some((revision, mistakes));
-                }
+            if refusal.is_transient {
+                self.retry = Some(PolicyRetry::after(last_retry));
             }
+            policies.note_refused();
+            let reasons = log_reasons(&refusal.error);
+            let running = policies.running_revision();
+            tracing::error!(
+                revision,
+                running,
+                "the revision does not fit the file of this node: the one that runs stays in force. Change the file, or the policies"
+            );
+            refused = Some((revision, reasons));
+            self.status.set_policies(running, refused.clone());
+        }
+    }
+
+    /// Makes the file at work together with these policies the configuration at work.
+    async fn apply_choice(
+        &mut self,
+        policies: &Policies,
+        choice: NodePolicies,
+    ) -> Result<(), PolicyRefusal> {
+        let revision = choice.revision();
+        let ground = policies.ground();
+        let mut loaded = match spawn_blocking(move || choice.apply(&ground)).await {
+            Ok(Ok(loaded)) => loaded,
+            Ok(Err(mistakes)) => {
+                return Err(PolicyRefusal {
+                    is_transient: mistakes.may_pass(),
+                    error: mistakes.into(),
+                });
+            }
+            Err(error) => return Err(PolicyRefusal::transient(error.into())),
+        };
+        if self.warned != Some(revision) {
+            self.warned = Some(revision);
+            // Warnings with a place are of the file, and were logged when it was read.
+            loaded.warnings.retain(|warning| warning.at.is_none());
+            loaded.warn();
+        }
+        // A file that the configuration names may be missing for a moment.
+        self.install(loaded).await.map_err(PolicyRefusal::transient)
+    }
+
+    fn note_applied(&mut self, policies: &Policies, applied: Option<NodePolicies>) {
+        self.applied_policies.clone_from(&applied);
+        if let Some(applied) = applied
+            && !policies.runs(&applied)
+        {
+            policies.took_over(applied);
         }
     }
 
@@ -270,12 +284,13 @@ impl Reloader {
         let gateway = assemble::gateway(
             &loaded.config,
             access_log.as_ref(),
-            Some((&before, &self.config)),
+            Some(RunningGateway {
+                gateway: &before,
+                config: &self.config,
+            }),
         )?;
-        let (credentials, endpoints) = (
-            CredentialFiles::of(&gateway),
-            EndpointFiles::prepare(&gateway)?,
-        );
+        let credentials = CredentialFiles::of(&gateway);
+        let endpoints = EndpointFiles::prepare(&gateway)?;
         let credentials = spawn_blocking(move || credentials.read()).await??;
         self.endpoints = endpoints.install();
         discover::first_answers(gateway.discovering_upstreams()).await;
@@ -295,16 +310,36 @@ impl Reloader {
     }
 }
 
+impl PolicyRetry {
+    /// A try after twice the pause of the last one.
+    fn after(last: Option<Self>) -> Self {
+        let last = last.map_or(Duration::ZERO, |last| last.pause);
+        let pause = (2 * last).clamp(CHECK, LONGEST_PAUSE);
+        Self {
+            at: clock::now() + pause,
+            pause,
+        }
+    }
+}
+
+impl PolicyRefusal {
+    fn transient(error: anyhow::Error) -> Self {
+        Self {
+            error,
+            is_transient: true,
+        }
+    }
+}
+
 /// Logs the limits whose buckets begin anew, because they count by another algorithm.
 fn warn_of_new_algorithms(old: &Config, new: &Config) {
-    let old_limits: HashMap<_, _> = old
-        .limits
-        .iter()
-        .map(|limit| (&limit.name, limit.algorithm.kind()))
-        .collect();
+    let mut old_kinds = HashMap::new();
+    for limit in &old.limits {
+        old_kinds.insert(&limit.name, limit.algorithm.kind());
+    }
     for limit in &new.limits {
         let kind = limit.algorithm.kind();
-        if let Some(old_kind) = old_limits.get(&limit.name)
+        if let Some(old_kind) = old_kinds.get(&limit.name)
             && !old_kind.keeps_buckets(&kind)
         {
             tracing::warn!(
@@ -318,9 +353,9 @@ fn warn_of_new_algorithms(old: &Config, new: &Config) {
 }
 
 /// Waits until policies are tried again.
-async fn due_again(again: Option<(Instant, Duration)>) {
-    match again {
-        Some((at, _)) => sleep(at.saturating_duration_since(clock::now())).await,
+async fn retry_time(retry: Option<PolicyRetry>) {
+    match retry {
+        Some(retry) => sleep(retry.at.saturating_duration_since(clock::now())).await,
         None => pending().await,
     }
 }
@@ -333,33 +368,18 @@ async fn news(news: Option<&mut PolicyNews>) {
     }
 }
 
-/// The configuration that the file comes to with these policies.
-async fn lay(policies: &Policies, choice: NodePolicies) -> anyhow::Result<Loaded> {
-    let ground = policies.ground();
-    let mut loaded = spawn_blocking(move || choice.apply(&ground)).await??;
-    // Those of the file were told when it was read.
-    loaded.warnings.retain(|warning| warning.at.is_none());
-    Ok(loaded)
-}
-
-/// Logs and counts that a revision does not fit, and returns why.
-fn refuse(
-    policies: &Policies,
-    error: &anyhow::Error,
-    (revision, running): (u64, u64),
-) -> Vec<String> {
-    policies.note_refused();
-    let mistakes = error.downcast_ref::<Mistakes>();
-    match mistakes {
-        Some(mistakes) => mistakes.log(),
-        None => tracing::error!("{error:#}"),
+/// Logs why a configuration was not applied, and returns it.
+fn log_reasons(error: &anyhow::Error) -> Vec<String> {
+    match error.downcast_ref::<Mistakes>() {
+        Some(mistakes) => {
+            mistakes.log();
+            shown(mistakes)
+        }
+        None => {
+            tracing::error!("{error:#}");
+            vec![format!("{error:#}")]
+        }
     }
-    tracing::error!(
-        revision,
-        running,
-        "the revision does not fit the file of this node: the one that runs stays in force. Change the file, or the policies"
-    );
-    mistakes.map_or_else(|| vec![format!("{error:#}")], shown)
 }
 
 /// The file, read.
@@ -375,68 +395,81 @@ pub struct FreshFile {
 /// A file without mistakes.
 pub struct CheckedFile {
     pub loaded: Loaded,
-    /// The policies that lie over it.
-    laid: Option<NodePolicies>,
-    /// A newer revision of them that does not fit, and why.
-    refused: Option<(u64, Mistakes)>,
+    /// The policies that are applied over the file.
+    policies: Option<NodePolicies>,
+    /// A newer revision of them that does not fit.
+    refused: Option<RefusedRevision>,
+}
+
+struct RefusedRevision {
+    revision: u64,
+    mistakes: Mistakes,
 }
 
 /// Reads the configuration, with the first of the `choices` over it that fits, if there are any.
 pub fn read(path: &Path, choices: &[NodePolicies]) -> FreshFile {
     let fresh = read_once(path, choices);
-    let certificates = |fresh: &FreshFile| {
-        let upstreams = fresh
-            .result
-            .iter()
-            .flat_map(|checked| &checked.loaded.config.upstreams);
-        let tls = upstreams.filter_map(|upstream| upstream.tls.as_ref());
-        TlsFileWatches::new(tls.flat_map(|tls| tls.files.iter().cloned()).collect())
-    };
-    let certificates = certificates(&fresh);
-    // It names the files that it is read from. They are read again now that they are watched.
-    let fresh = if certificates.is_empty() {
-        fresh
-    } else {
-        read_once(path, choices)
-    };
+    let certificates = certificate_files(&fresh);
+    if certificates.is_empty() {
+        return fresh;
+    }
+    // The first reading has named the files. They are read again now that they are watched.
+    let certificates = TlsFileWatches::new(certificates);
     FreshFile {
         certificates,
-        ..fresh
+        ..read_once(path, choices)
     }
+}
+
+/// The files of certificates that upstreams name.
+fn certificate_files(fresh: &FreshFile) -> BTreeSet<PathBuf> {
+    let mut files = BTreeSet::new();
+    if let Ok(checked) = &fresh.result {
+        for upstream in &checked.loaded.config.upstreams {
+            if let Some(tls) = &upstream.tls {
+                files.extend(tls.files.iter().cloned());
+            }
+        }
+    }
+    files
 }
 
 fn read_once(path: &Path, choices: &[NodePolicies]) -> FreshFile {
     let (ground, files) = config::read_ground(path);
-    let result = ground
-        .as_ref()
-        .map_err(Clone::clone)
-        .and_then(|ground| checked(ground, choices));
+    let result = match &ground {
+        Ok(ground) => checked(ground, choices),
+        Err(mistakes) => Err(mistakes.clone()),
+    };
     FreshFile {
         ground: ground.ok(),
         result,
         files,
-        certificates: TlsFileWatches::new(BTreeSet::new()),
+        certificates: TlsFileWatches::default(),
     }
 }
 
 fn checked(ground: &Ground, choices: &[NodePolicies]) -> Result<CheckedFile, Mistakes> {
     let [newest, others @ ..] = choices else {
-        return ground.with(None).map(|loaded| CheckedFile {
-            loaded,
-            laid: None,
+        return Ok(CheckedFile {
+            loaded: ground.with(None)?,
+            policies: None,
             refused: None,
         });
     };
     match newest.apply(ground) {
         Ok(loaded) => Ok(CheckedFile {
             loaded,
-            laid: Some(newest.clone()),
+            policies: Some(newest.clone()),
             refused: None,
         }),
         Err(mistakes) if others.is_empty() => Err(mistakes),
         Err(mistakes) => {
-            let refused = Some((newest.revision(), mistakes));
-            checked(ground, others).map(|checked| CheckedFile { refused, ..checked })
+            let mut checked = checked(ground, others)?;
+            checked.refused = Some(RefusedRevision {
+                revision: newest.revision(),
+                mistakes,
+            });
+            Ok(checked)
         }
     }
 }

@@ -17,11 +17,11 @@ use crate::server::{Drain, ProcessLimit};
 /// How often idle connections are closed and full buckets dropped.
 pub const UPKEEP: Duration = Duration::from_secs(2);
 
-/// Time for the requests of the admin port to end, after those of the listeners: strangers may hold
+/// Time for the requests of the admin port to end, after those of the listeners. Strangers may hold
 /// up a stop for so long.
 pub const ADMIN_DRAIN: Duration = Duration::from_secs(5);
 
-/// How long a window is in which denied keys are counted. Five of them are shown.
+/// The length of a window in which denied keys are counted. Five windows are shown.
 pub const DENIAL_WINDOW: Duration = Duration::from_secs(60);
 
 /// The state of the process that all threads share.
@@ -30,7 +30,7 @@ pub struct SharedState {
     pub gateway: Arc<ArcSwap<Gateway>>,
     pub memory: Arc<MemoryStore>,
     pub permits: Arc<PermitTable>,
-    /// Of a gateway with a store.
+    /// This node's place in the fleet. `None`: there is no store.
     pub fleet: Option<FleetMember>,
     pub drain: Drain,
     pub process: ProcessLimit,

@@ -20,7 +20,7 @@ use super::shared::{FleetMember, SharedState, UPKEEP};
 use crate::gateway::account::InFlight;
 use crate::gateway::{Worker, WorkerListener};
 use crate::proxy::Proxy;
-use crate::server::{self, Drained, worker};
+use crate::server::{self, Drain, Drained, worker};
 use crate::transport::listening_socket::AcceptingSocket;
 
 /// The longest that a start waits for the store, before it goes on without.
@@ -40,7 +40,7 @@ pub struct Workers {
     pub threads: Vec<JoinHandle<anyhow::Result<Drained>>>,
     pub in_flight: Vec<Arc<InFlight>>,
     pub stores: Vec<RedisStore>,
-    /// Whether they may serve.
+    /// Whether the workers may serve.
     opening: watch::Sender<bool>,
     ended: Arc<Notify>,
 }
@@ -60,8 +60,9 @@ impl Workers {
         let (report, reports) = mpsc::channel();
         let mut workers = Self::none();
         for (index, listeners) in listeners.into_iter().enumerate() {
-            let (shared, report, opened) =
-                (shared.clone(), report.clone(), workers.opening.subscribe());
+            let shared = shared.clone();
+            let report = report.clone();
+            let opened = workers.opening.subscribe();
             workers.spawn(index, move || work(shared, listeners, report, opened))?;
         }
         drop(report);
@@ -79,7 +80,7 @@ impl Workers {
         Ok(workers)
     }
 
-    /// They accept connections from now on.
+    /// Accepts connections from now on.
     pub fn serve(&self) {
         self.opening.send_replace(true);
     }
@@ -112,7 +113,7 @@ impl Workers {
         Ok(())
     }
 
-    /// Waits until a worker has ended, which none does before it is told to.
+    /// Waits until a worker has ended, which none does before the drain.
     pub async fn lost(&self) {
         self.ended.notified().await;
     }
@@ -139,44 +140,32 @@ async fn work(
     report: mpsc::Sender<WorkerReport>,
     mut opened: watch::Receiver<bool>,
 ) -> anyhow::Result<Drained> {
-    let connect = |fleet: &FleetMember| {
-        RedisStore::connect(&fleet.spec).map(|store| store.in_fleet(fleet.node.share.clone()))
-    };
-    let store = shared.fleet.as_ref().map(connect).transpose()?;
-    let limiter = match (&shared.fleet, &store) {
-        (Some(fleet), Some(store)) => {
-            Limiter::for_node(fleet.node.clone(), Arc::new(store.clone()))
-                .reading_plans(Arc::new(store.clone()))
+    let mut store = None;
+    let limiter = match &shared.fleet {
+        Some(fleet) => {
+            let connected = connect(fleet).await?;
+            let shared_store = Arc::new(connected.clone());
+            store = Some(connected);
+            Limiter::for_node(fleet.node.clone(), shared_store.clone()).reading_plans(shared_store)
         }
-        _ => Limiter::for_process(shared.memory.clone(), shared.permits.clone()),
+        None => Limiter::for_process(shared.memory.clone(), shared.permits.clone()),
     };
-    if let (Some(fleet), Some(store)) = (&shared.fleet, &store) {
-        recovery::first_contact(&fleet.node, store, FIRST_CONTACT).await;
-    }
     let process = shared.process.clone();
-    let proxy = Arc::new(Proxy::new(Arc::new(move || process.make_room())));
     let worker = Worker {
         limiter,
-        proxy,
+        proxy: Arc::new(Proxy::new(Arc::new(move || process.make_room()))),
         in_flight: Arc::new(InFlight::default()),
     };
-    let serving = listeners.into_iter().enumerate().map(|(index, listener)| {
+    let mut serving = Vec::with_capacity(listeners.len());
+    for (index, listener) in listeners.into_iter().enumerate() {
         let handler = WorkerListener {
             gateway: shared.gateway.clone(),
             index,
             worker: worker.clone(),
-            tls: listener.tls,
+            tls: listener.tls.clone(),
         };
-        let drain = shared.drain.clone();
-        async move {
-            let sockets = listener
-                .sockets
-                .into_iter()
-                .map(AcceptingSocket::try_from)
-                .collect::<std::io::Result<Vec<_>>>()?;
-            Ok(server::serve(sockets, listener.spec, handler, listener.limit, drain).await)
-        }
-    });
+        serving.push(serve_listener(listener, handler, shared.drain.clone()));
+    }
     let serving = join_all(serving);
     report.send(WorkerReport {
         in_flight: worker.in_flight.clone(),
@@ -200,11 +189,30 @@ async fn work(
         let _ = timeout(LAST_CLAIMS, worker.limiter.leave_permits()).await;
         store.close().await;
     }
-    let cut = ended
-        .into_iter()
-        .map(|drained| drained.map(|drained| drained.cut))
-        .sum::<anyhow::Result<usize>>()?;
+    let mut cut = 0;
+    for drained in ended {
+        cut += drained?.cut;
+    }
     Ok(Drained { cut })
+}
+
+/// The worker's own connection to the store, which may still be away.
+async fn connect(fleet: &FleetMember) -> anyhow::Result<RedisStore> {
+    let store = RedisStore::connect(&fleet.spec)?.in_fleet(fleet.node.share.clone());
+    recovery::first_contact(&fleet.node, &store, FIRST_CONTACT).await;
+    Ok(store)
+}
+
+async fn serve_listener(
+    listener: BoundListener,
+    handler: WorkerListener,
+    drain: Drain,
+) -> anyhow::Result<Drained> {
+    let mut sockets = Vec::with_capacity(listener.sockets.len());
+    for socket in listener.sockets {
+        sockets.push(AcceptingSocket::try_from(socket)?);
+    }
+    Ok(server::serve(sockets, listener.spec, handler, listener.limit, drain).await)
 }
 
 async fn sweep(proxy: &Proxy, shared: &SharedState) {

@@ -39,8 +39,10 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// The largest answer: more than all changes of the largest document.
 const MAX_ANSWER: usize = 512 << 20;
 
-/// Bytes of a file with a token, and of one with authorities. They may be pipes, and be endless.
+/// Bytes of a file with a token. A file may be a pipe, and be endless.
 const MAX_TOKEN_FILE: u64 = 64 << 10;
+
+/// Bytes of a file with authorities.
 const MAX_CA_FILE: u64 = 16 << 20;
 
 const TLS_HINT: &str =
@@ -60,15 +62,15 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdminPort {
     authority: Authority,
-    /// Whether it speaks TLS.
+    /// Whether the port speaks TLS.
     is_secure: bool,
-    /// The authorities that its certificate may be of. `None`: those of the system.
+    /// The authorities that may have signed the port's certificate. `None`: those of the system.
     ca: Option<Pem>,
     /// The account that asks. `None`: nobody in particular.
     bearer: Option<HeaderValue>,
 }
 
-/// The admin port of a command, and who asks it.
+/// The admin port of a command, and the account that asks it.
 #[derive(Debug, Args)]
 pub struct AdminArgs {
     /// The admin port.
@@ -91,7 +93,7 @@ pub struct AdminAccessArgs {
     /// A file with the token of an account, for a gateway with accounts. Otherwise the variable
     /// TOLLGATE_TOKEN has it.
     ///
-    /// It is sent over https:// alone, but to this machine.
+    /// A token is sent over https:// alone, but to this machine.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
@@ -111,7 +113,7 @@ impl AdminArgs {
     /// # Errors
     /// When the file of the token or of authorities cannot be read.
     pub fn port(&self) -> anyhow::Result<AdminPort> {
-        self.access.of(&self.admin)
+        self.access.apply_to(&self.admin)
     }
 }
 
@@ -120,20 +122,16 @@ impl AdminCaArgs {
     ///
     /// # Errors
     /// When their file cannot be read.
-    pub fn of(&self, port: &AdminPort) -> anyhow::Result<AdminPort> {
-        let read = |file: &PathBuf| {
-            bounded(file, MAX_CA_FILE).with_context(|| format!("cannot read {}", file.display()))
-        };
-        let ca = self
-            .admin_ca
-            .as_ref()
-            .filter(|_| port.is_secure)
-            .map(read)
-            .transpose()?;
-        Ok(AdminPort {
-            ca: ca.map(Into::into),
-            ..port.clone()
-        })
+    pub fn apply_to(&self, port: &AdminPort) -> anyhow::Result<AdminPort> {
+        let mut port = port.clone();
+        if let Some(file) = &self.admin_ca
+            && port.is_secure
+        {
+            let authorities = bounded(file, MAX_CA_FILE)
+                .with_context(|| format!("cannot read {}", file.display()))?;
+            port.ca = Some(authorities.into());
+        }
+        Ok(port)
     }
 }
 
@@ -142,28 +140,21 @@ impl AdminAccessArgs {
     ///
     /// # Errors
     /// When the file of the token or of authorities cannot be read, or holds no token.
-    pub fn of(&self, port: &AdminPort) -> anyhow::Result<AdminPort> {
+    pub fn apply_to(&self, port: &AdminPort) -> anyhow::Result<AdminPort> {
         let token = match &self.token_file {
-            Some(file) => Some(
-                token_of(file)
-                    .with_context(|| format!("cannot read the token from {}", file.display()))?,
-            ),
-            None => std::env::var("TOLLGATE_TOKEN")
-                .ok()
-                .map(|token| token.trim().to_owned()),
+            Some(file) => read_token(file)
+                .with_context(|| format!("cannot read the token from {}", file.display()))?,
+            None => std::env::var("TOLLGATE_TOKEN").unwrap_or_default(),
         };
-        let token = token.filter(|token| !token.is_empty());
-        let bearer = token.map(|token| -> anyhow::Result<HeaderValue> {
-            let mut value = HeaderValue::try_from(format!("Bearer {token}"))
-                .ok()
-                .context("that is no token")?;
-            value.set_sensitive(true);
-            Ok(value)
-        });
-        Ok(AdminPort {
-            bearer: bearer.transpose()?,
-            ..self.ca.of(port)?
-        })
+        let token = token.trim();
+        let mut port = self.ca.apply_to(port)?;
+        if !token.is_empty() {
+            let bearer = HeaderValue::try_from(format!("Bearer {token}"));
+            let mut bearer = bearer.ok().context("that is no token")?;
+            bearer.set_sensitive(true);
+            port.bearer = Some(bearer);
+        }
+        Ok(port)
     }
 }
 
@@ -183,8 +174,21 @@ pub struct AdminCall<'a> {
 /// The operator who asks for a change, and the reason, for the gateway's log.
 #[derive(Clone, Debug, Default)]
 pub struct OperatorNote {
-    pub operator: String,
-    pub reason: Option<String>,
+    operator: String,
+    reason: Option<String>,
+}
+
+impl OperatorNote {
+    /// A note of the operator who was named, or else of this process's user.
+    pub fn new(operator: Option<&str>, reason: Option<String>) -> Self {
+        let user = std::env::var("USER").unwrap_or_default();
+        let operator = match operator {
+            Some(operator) => operator.to_owned(),
+            None if user.is_ascii() && !user.is_empty() => user,
+            None => "tollgate".to_owned(),
+        };
+        Self { operator, reason }
+    }
 }
 
 impl FromStr for AdminPort {
@@ -194,29 +198,29 @@ impl FromStr for AdminPort {
         const FORM: &str =
             "write http://ADDRESS:PORT, such as http://127.0.0.1:9901, or https://NAME:PORT";
         let uri: Uri = text.parse().map_err(|_| FORM)?;
-        let is_secure = uri.scheme() == Some(&Scheme::HTTPS);
-        let is_known = is_secure || uri.scheme().is_none_or(|scheme| *scheme == Scheme::HTTP);
-        let bare = matches!(uri.path(), "" | "/") && uri.query().is_none();
-        match uri.authority() {
-            Some(authority) if is_known && bare && !authority.as_str().contains('@') => Ok(Self {
-                authority: authority.clone(),
-                is_secure,
-                ca: None,
-                bearer: None,
-            }),
-            _ => Err(FORM),
+        let is_secure = match uri.scheme() {
+            Some(scheme) if *scheme == Scheme::HTTPS => true,
+            Some(scheme) if *scheme != Scheme::HTTP => return Err(FORM),
+            Some(_) | None => false,
+        };
+        let authority = uri.authority().ok_or(FORM)?;
+        let is_bare = matches!(uri.path(), "" | "/") && uri.query().is_none();
+        if !is_bare || authority.as_str().contains('@') {
+            return Err(FORM);
         }
+        Ok(Self {
+            authority: authority.clone(),
+            is_secure,
+            ca: None,
+            bearer: None,
+        })
     }
 }
 
 impl fmt::Display for AdminPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}://{}",
-            if self.is_secure { "https" } else { "http" },
-            self.authority
-        )
+        let scheme = if self.is_secure { "https" } else { "http" };
+        write!(f, "{scheme}://{}", self.authority)
     }
 }
 
@@ -226,13 +230,11 @@ impl AdminPort {
     /// # Errors
     /// When the port cannot be reached, or has not answered within `limit`.
     pub fn get(&self, target: &str, limit: Duration) -> anyhow::Result<(StatusCode, Bytes)> {
-        let answer = self.exchange(
-            &AdminCall {
-                target: target.to_owned(),
-                ..AdminCall::default()
-            },
-            limit,
-        )?;
+        let call = AdminCall {
+            target: target.to_owned(),
+            ..AdminCall::default()
+        };
+        let answer = self.exchange(&call, limit)?;
         Ok((answer.status(), answer.into_body()))
     }
 
@@ -282,9 +284,9 @@ impl AdminPort {
         let answer = self.exchange(call, TIMEOUT)?;
         let status = answer.status();
         if status.is_success() {
-            return show(&answer)
-                .map(CommandOutput::Done)
-                .with_context(|| format!("{self} is no admin port of this version"));
+            let text = show(&answer)
+                .with_context(|| format!("{self} is no admin port of this version"))?;
+            return Ok(CommandOutput::Done(text));
         }
         let problem: ProblemDetails = serde_json::from_slice(answer.body()).with_context(|| {
             format!("{self} answers {status}: is it the admin port of a gateway?")
@@ -300,24 +302,22 @@ impl AdminPort {
             runtime.block_on(async { tokio::time::timeout(limit, self.send(call)).await });
         // Looking a name up blocks a thread of the runtime, which must not be waited for.
         runtime.shutdown_background();
-        let answer = sending
-            .unwrap_or_else(|_| Err(anyhow::anyhow!("no answer within {}", show_duration(limit))));
+        let answer = match sending {
+            Ok(answer) => answer,
+            Err(_) => Err(anyhow::anyhow!("no answer within {}", show_duration(limit))),
+        };
         answer.with_context(|| format!("cannot ask the admin port at {self}"))
     }
 
     fn host(&self) -> &str {
-        self.authority
-            .host()
-            .trim_start_matches('[')
-            .trim_end_matches(']')
+        let host = self.authority.host();
+        host.trim_start_matches('[').trim_end_matches(']')
     }
 
-    /// A connection to the port, and what the port is called on it.
+    /// A connection to the port, and the port's name on it.
     async fn connect(&self) -> anyhow::Result<(Stream, String)> {
-        let port = self
-            .authority
-            .port_u16()
-            .unwrap_or(if self.is_secure { 443 } else { 80 });
+        let default_port = if self.is_secure { 443 } else { 80 };
+        let port = self.authority.port_u16().unwrap_or(default_port);
         let addresses: Vec<SocketAddr> = lookup_host((self.host(), port)).await?.collect();
         self.check_token(&addresses)?;
         let socket = TcpStream::connect(&*addresses).await?;
@@ -390,7 +390,7 @@ impl AdminPort {
         tokio::select! {
             biased;
             answer = &mut exchange => answer,
-            // It ends with the answer's last byte, which nobody may have read yet.
+            // The connection ends with the answer's last byte, which nobody may have read yet.
             ended = &mut connection => match ended {
                 Ok(()) => exchange.await.context("the connection was closed"),
                 Err(error) => Err(error.into()),
@@ -399,14 +399,14 @@ impl AdminPort {
     }
 }
 
-/// The token in a file. One that is named and empty is a slip: nobody means to ask as nobody by it.
-fn token_of(file: &Path) -> io::Result<String> {
-    let text = String::from_utf8(bounded(file, MAX_TOKEN_FILE)?)
-        .map_err(|_| io::Error::other("it is no text"))?;
-    match text.trim() {
-        "" => Err(io::Error::other("it is empty")),
-        token => Ok(token.to_owned()),
+/// The text of a file with a token. An empty file is a mistake: its user means to ask by a token.
+fn read_token(file: &Path) -> io::Result<String> {
+    let text = String::from_utf8(bounded(file, MAX_TOKEN_FILE)?);
+    let text = text.map_err(|_| io::Error::other("it is no text"))?;
+    if text.trim().is_empty() {
+        return Err(io::Error::other("it is empty"));
     }
+    Ok(text)
 }
 
 /// The content of a file, or of a pipe.
@@ -422,32 +422,28 @@ fn bounded(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 
 /// A refusal as text for people: each mistake of policies on a line of its own.
 pub fn show_problem(problem: &ProblemDetails) -> String {
-    let hint = |hint: &Option<String>| {
-        hint.as_ref()
-            .map_or_else(String::new, |hint| format!("\n  hint: {hint}"))
-    };
     if problem.mistakes.is_empty() {
-        return format!("{}{}", problem.detail, hint(&problem.hint));
+        let hint = show_hint(problem.hint.as_deref());
+        return format!("{}{hint}", problem.detail);
     }
-    let lines = problem.mistakes.iter().map(|mistake| {
-        let path = if mistake.path.is_empty() {
-            String::new()
-        } else {
-            format!(": {}", mistake.path)
-        };
-        format!(
-            "{}{path}: {}{}\n",
-            mistake.file,
-            mistake.message,
-            hint(&mistake.hint)
-        )
-    });
+    let mut text = String::new();
+    for mistake in &problem.mistakes {
+        text.push_str(&mistake.file);
+        if !mistake.path.is_empty() {
+            text = text + ": " + &mistake.path;
+        }
+        text = text + ": " + &mistake.message + &show_hint(mistake.hint.as_deref()) + "\n";
+    }
     let count = problem.mistakes.len();
-    format!(
-        "{}{count} {}",
-        lines.collect::<String>(),
-        if count == 1 { "mistake" } else { "mistakes" }
-    )
+    let mistakes = if count == 1 { "mistake" } else { "mistakes" };
+    format!("{text}{count} {mistakes}")
+}
+
+fn show_hint(hint: Option<&str>) -> String {
+    match hint {
+        Some(hint) => format!("\n  hint: {hint}"),
+        None => String::new(),
+    }
 }
 
 fn text(text: &str) -> anyhow::Result<HeaderValue> {
@@ -460,18 +456,18 @@ fn text(text: &str) -> anyhow::Result<HeaderValue> {
 
 /// `path?name=value&…`, encoded.
 pub fn target(path: &[&str], pairs: &[(String, String)]) -> String {
-    let encode = |text: &str| utf8_percent_encode(text, RESERVED).to_string();
-    let path: String = path
-        .iter()
-        .map(|segment| format!("/{}", encode(segment)))
-        .collect();
-    let pairs: Vec<_> = pairs
-        .iter()
-        .map(|(name, value)| format!("{}={}", encode(name), encode(value)))
-        .collect();
-    if pairs.is_empty() {
-        path
-    } else {
-        format!("{path}?{}", pairs.join("&"))
+    let mut target = String::new();
+    for segment in path {
+        target.push('/');
+        target.extend(utf8_percent_encode(segment, RESERVED));
     }
+    let mut separator = '?';
+    for (name, value) in pairs {
+        target.push(separator);
+        target.extend(utf8_percent_encode(name, RESERVED));
+        target.push('=');
+        target.extend(utf8_percent_encode(value, RESERVED));
+        separator = '&';
+    }
+    target
 }

@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use http::Method;
 
 use super::admin_client::{AdminArgs, OperatorNote, target};
+use super::arguments::{QueryPairs, add_flag, add_named, add_value, pair};
 use super::output::CommandOutput;
 use super::text::bucket::{show_bucket, show_change};
 use crate::config::registered_method;
@@ -50,7 +51,7 @@ enum BucketCommand {
     Grant {
         #[command(flatten)]
         which: BucketSelector,
-        /// How many.
+        /// The number of tokens.
         #[arg(long, value_name = "N")]
         tokens: NonZeroU64,
         #[command(flatten)]
@@ -129,15 +130,15 @@ struct ChangeArgs {
 pub fn run(args: &BucketArgs) -> anyhow::Result<CommandOutput> {
     match &args.command {
         BucketCommand::Peek { which, local } => {
-            let local = local.then(|| ("local".to_owned(), "true".to_owned()));
-            let pairs: Vec<_> = which.pairs().into_iter().chain(local).collect();
-            let target = target(&["buckets", &which.limit], &pairs);
+            let mut query = which.query();
+            add_flag(&mut query, "local", *local);
+            let target = target(&["buckets", &which.limit], &query);
             which.admin.port()?.ask(Method::GET, &target, None, |body| {
                 which.show(body, show_bucket)
             })
         }
         BucketCommand::Reset { which, change } => {
-            let target = target(&["buckets", &which.limit], &change.pairs(which, None));
+            let target = target(&["buckets", &which.limit], &change.query(which));
             which.admin.port()?.ask(
                 Method::DELETE,
                 &target,
@@ -150,10 +151,9 @@ pub fn run(args: &BucketArgs) -> anyhow::Result<CommandOutput> {
             tokens,
             change,
         } => {
-            let target = target(
-                &["buckets", &which.limit, "grant"],
-                &change.pairs(which, Some(*tokens)),
-            );
+            let mut query = change.query(which);
+            add_value(&mut query, "tokens", Some(tokens.to_string()));
+            let target = target(&["buckets", &which.limit, "grant"], &query);
             which.admin.port()?.ask(
                 Method::POST,
                 &target,
@@ -164,60 +164,26 @@ pub fn run(args: &BucketArgs) -> anyhow::Result<CommandOutput> {
     }
 }
 
-/// `NAME=VALUE`.
-pub fn pair(text: &str) -> Result<(String, String), &'static str> {
-    let (name, value) = text.split_once('=').ok_or("write NAME=VALUE")?;
-    if name.is_empty() {
-        Err("write NAME=VALUE")
-    } else {
-        Ok((name.to_owned(), value.to_owned()))
-    }
-}
-
 impl BucketSelector {
-    fn pairs(&self) -> Vec<(String, String)> {
-        let Self {
-            key,
-            client_ip,
-            header,
-            cookie,
-            query,
-            path_param,
-            method,
-            host,
-            route,
-            ..
-        } = self;
-        let address = client_ip.map(|address| address.to_string());
-        let method = &method
-            .as_deref()
-            .map(|method| registered_method(method).unwrap_or(method).to_owned());
-        let single = [
-            ("key", key),
-            ("client_ip", &address),
-            ("method", method),
-            ("host", host),
-            ("route", route),
-        ];
-        let single = single
-            .into_iter()
-            .filter_map(|(name, value)| Some((name.to_owned(), value.clone()?)));
-        let named = [
-            ("client_certificate", &self.client_certificate),
-            ("identity", &self.identity),
-            ("claim", &self.claim),
-            ("header", header),
-            ("cookie", cookie),
-            ("query", query),
-            ("path", path_param),
-            ("body", &self.body),
-        ];
-        let named = named.into_iter().flat_map(|(kind, pairs)| {
-            pairs
-                .iter()
-                .map(move |(name, value)| (format!("{kind}.{name}"), value.clone()))
-        });
-        single.chain(named).collect()
+    fn query(&self) -> QueryPairs {
+        let address = self.client_ip.map(|address| address.to_string());
+        let method = self.method.as_deref();
+        let method = method.map(|method| registered_method(method).unwrap_or(method).to_owned());
+        let mut query = QueryPairs::new();
+        add_value(&mut query, "key", self.key.clone());
+        add_value(&mut query, "client_ip", address);
+        add_value(&mut query, "method", method);
+        add_value(&mut query, "host", self.host.clone());
+        add_value(&mut query, "route", self.route.clone());
+        add_named(&mut query, "client_certificate", &self.client_certificate);
+        add_named(&mut query, "identity", &self.identity);
+        add_named(&mut query, "claim", &self.claim);
+        add_named(&mut query, "header", &self.header);
+        add_named(&mut query, "cookie", &self.cookie);
+        add_named(&mut query, "query", &self.query);
+        add_named(&mut query, "path", &self.path_param);
+        add_named(&mut query, "body", &self.body);
+        query
     }
 
     fn show<V: serde::de::DeserializeOwned>(
@@ -226,43 +192,23 @@ impl BucketSelector {
         text: impl Fn(&V) -> String,
     ) -> anyhow::Result<String> {
         let view = serde_json::from_slice(body)?;
-        Ok(if self.json {
-            String::from_utf8(body.to_vec())?
+        if self.json {
+            Ok(String::from_utf8(body.to_vec())?)
         } else {
-            text(&view)
-        })
+            Ok(text(&view))
+        }
     }
 }
 
 impl ChangeArgs {
-    fn pairs(&self, which: &BucketSelector, tokens: Option<NonZeroU64>) -> Vec<(String, String)> {
-        let tokens = tokens.map(|tokens| ("tokens".to_owned(), tokens.to_string()));
-        let dry_run = self
-            .dry_run
-            .then(|| ("dry_run".to_owned(), "true".to_owned()));
-        which
-            .pairs()
-            .into_iter()
-            .chain(tokens)
-            .chain(dry_run)
-            .collect()
+    fn query(&self, which: &BucketSelector) -> QueryPairs {
+        let mut query = which.query();
+        add_flag(&mut query, "dry_run", self.dry_run);
+        query
     }
 
     fn operator_note(&self) -> OperatorNote {
-        let user = || {
-            std::env::var("USER")
-                .ok()
-                .filter(|user| user.is_ascii() && !user.is_empty())
-        };
-        let operator = self
-            .operator
-            .clone()
-            .or_else(user)
-            .unwrap_or_else(|| "tollgate".to_owned());
-        OperatorNote {
-            operator,
-            reason: self.reason.clone(),
-        }
+        OperatorNote::new(self.operator.as_deref(), self.reason.clone())
     }
 }
 
@@ -288,7 +234,7 @@ mod tests {
             let line = CommandLine::parse_from(["tollgate", "per-method", "--method", typed]);
             assert!(
                 line.which
-                    .pairs()
+                    .query()
                     .contains(&("method".to_owned(), meant.to_owned())),
                 "{typed}"
             );

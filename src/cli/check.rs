@@ -59,38 +59,42 @@ struct CheckReport {
 pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     if args.files.iter().filter(|file| is_stdin(file)).count() > 1 {
         let message = "standard input (-) can be read once only";
-        return Err(UsageError {
-            command: "check",
-            message,
-        }
-        .into());
+        anyhow::bail!(UsageError::new("check", message));
     }
     if args.print {
         return print_whole(&args.files);
     }
     let policies = args.policies.as_deref().map(PolicySet::load).transpose();
-    let checked = args.files.iter().map(|file| {
-        (
-            file,
-            policies
-                .clone()
-                .and_then(|policies| load(file, policies))
-                .and_then(|loaded| with_files(file, loaded)),
-        )
-    });
-    let fine = if args.json {
-        print_report(checked.map(|(_, result)| result))?
+    let mut report = CheckReport::default();
+    for file in &args.files {
+        match check(file, policies.clone()) {
+            Ok(loaded) if args.json => report.warnings.extend(loaded.warnings),
+            Ok(loaded) => print_lines(file, &loaded)?,
+            Err(mistakes) => {
+                report.mistakes.extend_from_slice(mistakes.all());
+                if !args.json {
+                    writeln!(std::io::stderr(), "{mistakes}")?;
+                }
+            }
+        }
+    }
+    report.ok = report.mistakes.is_empty();
+    if args.json {
+        print(&format!("{}\n", serde_json::to_string_pretty(&report)?))?;
+    }
+    if report.ok {
+        Ok(ExitCode::SUCCESS)
     } else {
-        print_lines(checked)?
-    };
-    Ok(if fine {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+        Ok(ExitCode::FAILURE)
+    }
 }
 
-/// Reads and checks the file at `path`, or standard input where that is `-`, with policies laid
+fn check(file: &Path, policies: Result<Option<PolicySet>, Mistakes>) -> Result<Loaded, Mistakes> {
+    let loaded = load(file, policies?)?;
+    with_files(file, loaded)
+}
+
+/// Reads and checks the file at `path`, or standard input where that is `-`, with policies applied
 /// over it.
 pub(super) fn load(path: &Path, policies: Option<PolicySet>) -> Result<Loaded, Mistakes> {
     if is_stdin(path) {
@@ -118,29 +122,13 @@ fn with_files(path: &Path, loaded: Loaded) -> Result<Loaded, Mistakes> {
 /// Prints a file without mistakes as the gateway understands it.
 fn print_whole(files: &[PathBuf]) -> anyhow::Result<ExitCode> {
     let [file] = files else {
-        let message = "--print takes one file";
-        return Err(UsageError {
-            command: "check",
-            message,
+        anyhow::bail!(UsageError::new("check", "--print takes one file"));
+    };
+    match whole(file) {
+        Ok(text) => {
+            print(&text)?;
+            Ok(ExitCode::SUCCESS)
         }
-        .into());
-    };
-    let name = if is_stdin(file) {
-        config::STDIN.to_owned()
-    } else {
-        file.display().to_string()
-    };
-    let text = if is_stdin(file) {
-        config::read_stdin()
-    } else {
-        config::read_file(&name, file)
-    };
-    let printed = text.and_then(|text| {
-        config::parse(&name, &text, &|variable| std::env::var(variable).ok())?;
-        config::print(&name, &text)
-    });
-    match printed {
-        Ok(text) => print(&text).map(|()| ExitCode::SUCCESS),
         Err(mistakes) => {
             writeln!(std::io::stderr(), "{mistakes}")?;
             Ok(ExitCode::FAILURE)
@@ -148,45 +136,33 @@ fn print_whole(files: &[PathBuf]) -> anyhow::Result<ExitCode> {
     }
 }
 
+fn whole(file: &Path) -> Result<String, Mistakes> {
+    let name = shown_name(file);
+    let text = if is_stdin(file) {
+        config::read_stdin()?
+    } else {
+        config::read_file(&name, file)?
+    };
+    config::parse(&name, &text, &|variable| std::env::var(variable).ok())?;
+    config::print(&name, &text)
+}
+
 fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-fn print_lines<'a>(
-    checked: impl Iterator<Item = (&'a PathBuf, Result<Loaded, Mistakes>)>,
-) -> anyhow::Result<bool> {
-    let mut fine = true;
-    for (file, result) in checked {
-        match result {
-            Ok(Loaded { config, warnings }) => {
-                for warning in warnings {
-                    print(&format!("warning: {warning}\n"))?;
-                }
-                let name = if is_stdin(file) {
-                    config::STDIN.into()
-                } else {
-                    file.display().to_string()
-                };
-                print(&format!("{name}: OK, {}\n", config.summary()))?;
-            }
-            Err(mistakes) => {
-                fine = false;
-                writeln!(std::io::stderr(), "{mistakes}")?;
-            }
-        }
+fn shown_name(file: &Path) -> String {
+    if is_stdin(file) {
+        config::STDIN.to_owned()
+    } else {
+        file.display().to_string()
     }
-    Ok(fine)
 }
 
-fn print_report(checked: impl Iterator<Item = Result<Loaded, Mistakes>>) -> anyhow::Result<bool> {
-    let mut report = CheckReport::default();
-    for result in checked {
-        match result {
-            Ok(loaded) => report.warnings.extend(loaded.warnings),
-            Err(mistakes) => report.mistakes.extend_from_slice(mistakes.all()),
-        }
+fn print_lines(file: &Path, loaded: &Loaded) -> anyhow::Result<()> {
+    for warning in &loaded.warnings {
+        print(&format!("warning: {warning}\n"))?;
     }
-    report.ok = report.mistakes.is_empty();
-    print(&format!("{}\n", serde_json::to_string_pretty(&report)?))?;
-    Ok(report.ok)
+    let name = shown_name(file);
+    print(&format!("{name}: OK, {}\n", loaded.config.summary()))
 }

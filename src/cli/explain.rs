@@ -8,7 +8,7 @@ use clap::Args;
 use http::Method;
 
 use super::admin_client::{AdminAccessArgs, AdminPort, target};
-use super::bucket::pair;
+use super::arguments::{QueryPairs, add_named, add_value, pair};
 use super::check;
 use super::output::{CommandOutput, UsageError};
 use super::text::explanation::{ShownRoutes, show_explanation};
@@ -92,127 +92,101 @@ pub struct ExplainArgs {
 pub fn run(args: &ExplainArgs) -> anyhow::Result<CommandOutput> {
     if args.method.is_some() && args.request.len() > 1 {
         let message = "the method is given twice: before the URL and with --method";
-        return Err(UsageError {
-            command: "explain",
-            message,
-        }
-        .into());
+        anyhow::bail!(UsageError::new("explain", message));
     }
     if let [alone] = args.request.as_slice()
         && registered_method(alone).is_some()
     {
-        return Err(UsageError {
-            command: "explain",
-            message: "a method alone: which URL?",
-        }
-        .into());
+        anyhow::bail!(UsageError::new("explain", "a method alone: which URL?"));
     }
     let shown = if args.all {
         ShownRoutes::Every
     } else {
         ShownRoutes::Nearest
     };
-    let pairs = args.pairs();
+    let query = args.query();
     if let Some(admin) = &args.admin {
-        return args.access.of(admin)?.ask(
-            Method::GET,
-            &target(&["explain"], &pairs),
-            None,
-            |body| {
-                let view = serde_json::from_slice(body)?;
-                Ok(if args.json {
-                    String::from_utf8(body.to_vec())?
-                } else {
-                    show_explanation(&view, shown)
-                })
-            },
-        );
+        let admin = args.access.apply_to(admin)?;
+        return admin.ask(Method::GET, &target(&["explain"], &query), None, |body| {
+            let view = serde_json::from_slice(body)?;
+            if args.json {
+                Ok(String::from_utf8(body.to_vec())?)
+            } else {
+                Ok(show_explanation(&view, shown))
+            }
+        });
     }
     let config = match check::load(&args.config, None) {
         Ok(loaded) => loaded.config,
         Err(mistakes) => return Ok(CommandOutput::Refused(mistakes.to_string())),
     };
     let gateway = app::for_explaining(&config).context("cannot build the gateway")?;
-    let described = query::request(&pairs).and_then(|described| {
-        check_listener(gateway.listeners(), &described)?;
-        Ok(described)
-    });
-    let described = match described {
+    let described = match query::request(&query) {
         Ok(described) => described,
         Err(problem) => return Ok(CommandOutput::Refused(problem.detail.into())),
     };
+    if let Err(problem) = check_listener(gateway.listeners(), &described) {
+        return Ok(CommandOutput::Refused(problem.detail.into()));
+    }
     let view = ExplainView::of(&described, &explain(&gateway, &described));
-    let json = || serde_json::to_string_pretty(&view).map(|text| text + "\n");
-    Ok(CommandOutput::Done(if args.json {
-        json()?
+    let text = if args.json {
+        serde_json::to_string_pretty(&view)? + "\n"
     } else {
         show_explanation(&view, shown)
-    }))
+    };
+    Ok(CommandOutput::Done(text))
 }
 
 impl ExplainArgs {
     /// The request as the admin port reads it, so that there is one way to understand a
     /// description.
-    fn pairs(&self) -> Vec<(String, String)> {
+    fn query(&self) -> QueryPairs {
         let (method, url) = match self.request.as_slice() {
             [method, url] => (method.as_str(), url.as_str()),
             [url] => (self.method.as_deref().unwrap_or("GET"), url.as_str()),
             _ => ("GET", ""),
         };
-        let fixed = [
-            (
-                "method",
-                registered_method(method).unwrap_or(method).to_owned(),
-            ),
-            ("url", with_scheme(url)),
-            ("client_ip", self.client_ip.to_string()),
-            ("listener", self.listener.to_string()),
-        ];
-        let fixed = fixed
-            .into_iter()
-            .map(|(name, value)| (name.to_owned(), value));
-        let named = [
-            ("client_certificate", &self.client_certificate),
-            ("identity", &self.identity),
-            ("claim", &self.claim),
-            ("header", &self.headers),
-            ("body", &self.body),
-        ];
-        let named = named.into_iter().flat_map(|(kind, pairs)| {
-            pairs
-                .iter()
-                .map(move |(name, value)| (format!("{kind}.{name}"), value.clone()))
-        });
-        fixed.chain(named).collect()
+        let method = registered_method(method).unwrap_or(method);
+        let mut query = QueryPairs::new();
+        add_value(&mut query, "method", Some(method.to_owned()));
+        add_value(&mut query, "url", Some(with_scheme(url)));
+        add_value(&mut query, "client_ip", Some(self.client_ip.to_string()));
+        add_value(&mut query, "listener", Some(self.listener.to_string()));
+        add_named(&mut query, "client_certificate", &self.client_certificate);
+        add_named(&mut query, "identity", &self.identity);
+        add_named(&mut query, "claim", &self.claim);
+        add_named(&mut query, "header", &self.headers);
+        add_named(&mut query, "body", &self.body);
+        query
     }
 }
 
 /// `url`, as curl takes it: `http://` is meant where there is no scheme. A path alone stays one,
 /// and so does the `*` of OPTIONS (RFC 9112 §3.2.4).
 fn with_scheme(url: &str) -> String {
-    let scheme = |text: &str| {
-        text.bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
+    let has_scheme = match url.split_once("://") {
+        Some((scheme, _)) => scheme.bytes().all(is_of_scheme),
+        None => false,
     };
-    if url.starts_with('/')
-        || url == "*"
-        || url
-            .split_once("://")
-            .is_some_and(|(before, _)| scheme(before))
-    {
+    if has_scheme || url.starts_with('/') || url == "*" {
         url.to_owned()
     } else {
         format!("http://{url}")
     }
 }
 
+/// Whether a scheme may have this character (RFC 3986 §3.1).
+fn is_of_scheme(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"+-.".contains(&byte)
+}
+
 /// `NAME: VALUE`, as curl takes it.
 fn field(text: &str) -> Result<(String, String), &'static str> {
-    let (name, value) = text.split_once(':').ok_or("write 'NAME: VALUE'")?;
-    if name.trim().is_empty() {
-        Err("write 'NAME: VALUE'")
-    } else {
-        Ok((name.trim().to_owned(), value.trim().to_owned()))
+    match text.split_once(':') {
+        Some((name, value)) if !name.trim().is_empty() => {
+            Ok((name.trim().to_owned(), value.trim().to_owned()))
+        }
+        Some(_) | None => Err("write 'NAME: VALUE'"),
     }
 }
 

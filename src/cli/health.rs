@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use tollgate_limiter::limit::units;
 
 use super::admin_client::{AdminCaArgs, AdminPort};
+use super::arguments::duration;
 use super::output::CommandOutput;
 use crate::config::{self, ProbedAddress};
 
@@ -54,9 +54,9 @@ pub struct HealthArgs {
 /// # Errors
 /// When the admin port is off, or is not reached in time.
 pub fn run(args: &HealthArgs) -> anyhow::Result<CommandOutput> {
-    let (admin, guessed) = args.admin()?;
+    let (admin, is_guess) = args.admin()?;
     let (status, body) = match admin.get("/readyz", args.timeout) {
-        Err(error) if guessed => {
+        Err(error) if is_guess => {
             return Err(error.context(format!("{} cannot be read", args.config.display())));
         }
         answer => answer?,
@@ -77,17 +77,18 @@ impl HealthArgs {
     /// nothing of the gateway that runs.
     fn admin(&self) -> anyhow::Result<(AdminPort, bool)> {
         if let Some(admin) = &self.admin {
-            return Ok((self.ca.of(admin)?, false));
+            return Ok((self.ca.apply_to(admin)?, false));
         }
-        let read = config::load_probed(&self.config);
-        let guessed = read.is_err();
         let file = self.config.display();
-        let ProbedAddress { address, needs_tls } =
-            read.unwrap_or(Some(DEFAULT_ADMIN)).ok_or_else(|| {
-                anyhow::anyhow!(
-                    "{file} turns the admin port off: there is nobody to ask. Remove `admin: off`"
-                )
-            })?;
+        let (probed, is_guess) = match config::load_probed(&self.config) {
+            Ok(probed) => (probed, false),
+            Err(_) => (Some(DEFAULT_ADMIN), true),
+        };
+        let Some(ProbedAddress { address, needs_tls }) = probed else {
+            anyhow::bail!(
+                "{file} turns the admin port off: there is nobody to ask. Remove `admin: off`"
+            );
+        };
         anyhow::ensure!(
             !needs_tls,
             "{file} has the admin port speak TLS, by a name that its certificate has: say it, --admin \
@@ -98,17 +99,9 @@ impl HealthArgs {
             address.port() != 0,
             "{file} gives the admin port any free port: name it with --admin"
         );
-        let admin = format!("http://{}", reachable(address))
-            .parse()
-            .map_err(anyhow::Error::msg)?;
-        Ok((admin, guessed))
+        let admin = format!("http://{}", reachable(address)).parse();
+        Ok((admin.map_err(anyhow::Error::msg)?, is_guess))
     }
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    units::parse_duration(text)
-        .filter(|duration| !duration.is_zero())
-        .ok_or_else(|| format!("a duration is {}", units::DURATION_FORMS))
 }
 
 /// The address to connect to for a server that listens on `address`.

@@ -6,7 +6,7 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::bucket::pair;
+use super::arguments::pair;
 use super::output::print;
 use crate::identity::api_key::NewApiKey;
 
@@ -60,16 +60,12 @@ pub fn run(args: &KeyArgs) -> anyhow::Result<ExitCode> {
     } = &args.command;
     let NewApiKey { key, key_sha256 } =
         NewApiKey::generate().context("the system has no random bytes")?;
-    let labels: serde_json::Map<_, _> = label
-        .iter()
-        .map(|(name, value)| (name.clone(), json!(value)))
-        .collect();
     let mut entry = json!({ "id": id });
     if let Some(plan) = plan {
         entry["plan"] = json!(plan);
     }
-    if !labels.is_empty() {
-        entry["labels"] = labels.into();
+    for (name, value) in label {
+        entry["labels"][name] = json!(value);
     }
     if let Some(hash) = redis {
         let client = entry.to_string();
@@ -95,8 +91,8 @@ pub fn run(args: &KeyArgs) -> anyhow::Result<ExitCode> {
 
 /// A word as a shell reads it.
 fn shell_word(word: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_:./".contains(&byte);
-    if word.bytes().all(is_plain) {
+    let mut bytes = word.bytes();
+    if bytes.all(|byte| byte.is_ascii_alphanumeric() || b"-_:./".contains(&byte)) {
         word.to_owned()
     } else {
         format!("'{}'", word.replace('\'', "'\\''"))

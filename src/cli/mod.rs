@@ -1,10 +1,11 @@
 //! The command line: one file for each subcommand, with its arguments and what it does.
 //!
-//! Beside them, `admin_client` asks the admin port of a running gateway, `output` has the ways in
-//! which a command ends, and `text` shows for people what an admin port says in JSON; `people` has
-//! the commands about accounts.
+//! Beside them, `admin_client` asks the admin port of a running gateway, `arguments` reads what
+//! several commands take, `output` has the ways in which a command ends, and `text` shows for
+//! people what an admin port says in JSON; `people` has the commands about accounts.
 
 mod admin_client;
+mod arguments;
 mod bucket;
 mod check;
 mod explain;

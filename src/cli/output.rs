@@ -24,6 +24,12 @@ pub struct UsageError {
     pub message: &'static str,
 }
 
+impl UsageError {
+    pub fn new(command: &'static str, message: &'static str) -> Self {
+        Self { command, message }
+    }
+}
+
 impl CommandOutput {
     /// Writes to standard output, or to standard error.
     ///
@@ -31,7 +37,10 @@ impl CommandOutput {
     /// When that cannot be written to.
     pub fn write(self) -> anyhow::Result<ExitCode> {
         match self {
-            Self::Done(text) => print(&text).map(|()| ExitCode::SUCCESS),
+            Self::Done(text) => {
+                print(&text)?;
+                Ok(ExitCode::SUCCESS)
+            }
             Self::Refused(why) => {
                 writeln!(std::io::stderr(), "{}", plain(why.trim_end()))?;
                 Ok(ExitCode::FAILURE)
@@ -40,11 +49,10 @@ impl CommandOutput {
     }
 }
 
-/// `text` as terminals may show it: they obey control characters and those that turn a line around,
-/// so each is written as its escape, but for line breaks and tabs. Texts of others, such as the
-/// keys of clients, may have some.
+/// `text` as terminals may show it. Terminals obey control characters and characters that turn a
+/// line around, so each is written as its escape, but for line breaks and tabs. Texts of others,
+/// such as the keys of clients, may have some.
 pub fn plain(text: &str) -> Cow<'_, str> {
-    let is_obeyed = |c: char| is_hidden(c) && c != '\n' && c != '\t';
     if !text.contains(is_obeyed) {
         return text.into();
     }
@@ -57,6 +65,11 @@ pub fn plain(text: &str) -> Cow<'_, str> {
         }
     }
     plain.into()
+}
+
+/// Whether a terminal would do something at this character, save to go on in the text.
+fn is_obeyed(c: char) -> bool {
+    is_hidden(c) && c != '\n' && c != '\t'
 }
 
 /// Writes to standard output: to a file or a program as it is, and to a terminal without control
@@ -82,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_terminal_is_told_nothing_by_texts_of_others() {
+    fn a_terminal_obeys_no_text_of_others() {
         assert_eq!(plain("a\tb\nü ✓"), "a\tb\nü ✓");
         assert_eq!(
             plain("\u{1b}]0;x\u{7}\r\u{9b}2J\u{202e}"),

@@ -9,8 +9,7 @@ use super::output::print;
 
 /// Prints the verdict. Exit code 2, as for a mistyped command line, when there is none.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let verdict = command::run(arguments, &mut std::io::stderr()).map_err(anyhow::Error::from);
-    match verdict.and_then(|verdict| print(&verdict.text).map(|()| verdict.broken)) {
+    match is_broken(arguments) {
         Ok(false) => ExitCode::SUCCESS,
         Ok(true) => ExitCode::FAILURE,
         Err(error) => {
@@ -18,4 +17,11 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Whether the promise was broken, as the verdict says that was printed.
+fn is_broken(arguments: &Arguments) -> anyhow::Result<bool> {
+    let verdict = command::run(arguments, &mut std::io::stderr())?;
+    print(&verdict.text)?;
+    Ok(verdict.broken)
 }

@@ -12,6 +12,7 @@ mod docs;
 mod include;
 mod policies;
 mod revisions;
+mod store_certificates;
 mod values;
 
 use std::collections::BTreeMap;

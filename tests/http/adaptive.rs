@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::support::proxy_server::{ForwarderConfig, ProxyServer};
 use futures_util::future::join_all;
 use tokio::io::AsyncWriteExt as _;
 use tokio::sync::Semaphore;
@@ -18,7 +19,6 @@ use tollgate::upstream::adaptive::gradient::AdaptiveRule;
 use tollgate::upstream::health::Percentage;
 use tollgate_limiter::clock;
 use tollgate_limiter::limit::status_set::StatusRange;
-use tollgate_test_support::front::{ForwarderConfig, ProxyServer};
 use tollgate_test_support::upstream::{OK, RawConnection, ScriptedUpstream, values};
 use tollgate_test_support::{PATIENCE, eventually_within};
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::support::proxy_server::ProxyServer;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
@@ -13,7 +14,6 @@ use tollgate::clock;
 use tollgate::route::retry::back_off::BackOff;
 use tollgate::route::retry::{GrpcStatus, RetryCondition, RetryPolicy};
 use tollgate_limiter::limit::status_set::StatusRange;
-use tollgate_test_support::front::ProxyServer;
 use tollgate_test_support::until;
 use tollgate_test_support::upstream::{OK, RawConnection, ScriptedUpstream};
 

@@ -4,12 +4,12 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::proxy_server::{Forwarder, ForwarderConfig, ProxyServer};
 use http_body_util::BodyExt;
 use tokio::sync::Semaphore;
 use tollgate::body::Body;
 use tollgate::proxy::Proxy;
 use tollgate::upstream::bounds::UpstreamBounds;
-use tollgate_test_support::front::{Forwarder, ForwarderConfig, ProxyServer};
 use tollgate_test_support::until;
 use tollgate_test_support::upstream::{OK, RawConnection, ScriptedUpstream, values};
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::support::test_server::{HandlerRecord, ScriptedHandler, TestServer, spec};
 use bytes::Bytes;
 use http::Request;
 use http_body_util::Empty;
@@ -11,9 +12,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 use tollgate::server::{self, worker};
 use tollgate::transport::listening_socket::AcceptingSocket;
-use tollgate_test_support::raw_http::{
-    HandlerRecord, RawClient, ScriptedHandler, TestServer, spec,
-};
+use tollgate_test_support::raw_http::RawClient;
 use tollgate_test_support::{PATIENCE, until};
 
 const GATE: &str = "GET /gate HTTP/1.1\r\nHost: a\r\n\r\n";

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use crate::support::proxy_server::{ForwarderConfig, ProxyServer};
+use crate::support::test_server::{TestServer, spec};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http2::handshake;
@@ -12,8 +14,6 @@ use tokio::net::TcpStream;
 use tokio::process::Command;
 use tokio::time::{sleep, timeout};
 use tollgate_test_support::PATIENCE;
-use tollgate_test_support::front::{ForwarderConfig, ProxyServer};
-use tollgate_test_support::raw_http::{TestServer, spec};
 use tollgate_test_support::upstream::{RawConnection, ScriptedUpstream};
 
 /// More than the kernel takes at once.

@@ -5,13 +5,13 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::support::proxy_server::{ForwarderConfig, ProxyServer};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 use tollgate::route::retry::RetryPolicy;
 use tollgate::upstream::bounds::HeadBound;
 use tollgate::upstream::health::Percentage;
 use tollgate::upstream::health::ejection::EjectSpec;
-use tollgate_test_support::front::{ForwarderConfig, ProxyServer};
 use tollgate_test_support::nginx::NginxServer;
 use tollgate_test_support::raw_http2::{DATA, END_STREAM, HEADERS, frame};
 use tollgate_test_support::until;

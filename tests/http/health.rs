@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::support::proxy_server::{ForwarderConfig, ProxyServer};
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
@@ -23,7 +24,6 @@ use tollgate::upstream::tls::UpstreamTls;
 use tollgate::upstream::watch::monitor;
 use tollgate::upstream::{Upstream, UpstreamSpec};
 use tollgate_limiter::limit::status_set::{StatusRange, StatusSet};
-use tollgate_test_support::front::{ForwarderConfig, ProxyServer};
 use tollgate_test_support::nginx::NginxServer;
 use tollgate_test_support::topology::{CapturedLog, CertificateAuthority};
 use tollgate_test_support::until;

@@ -7,11 +7,11 @@
 
 use std::time::Duration;
 
+use crate::support::proxy_server::{ForwarderConfig, ProxyServer};
 use fastrand::Rng;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
-use tollgate_test_support::front::{ForwarderConfig, ProxyServer};
 use tollgate_test_support::upstream::RawConnection;
 
 /// Requests of one client, one after the other.

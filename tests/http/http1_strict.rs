@@ -5,10 +5,10 @@ mod reader;
 mod through;
 
 use super::refused_messages::table::{CHUNKED, CHUNKS, Outcome, PATHS, refused_messages};
+use crate::support::test_server::{TestServer, spec};
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tollgate_test_support::PATIENCE;
-use tollgate_test_support::raw_http::{TestServer, spec};
 
 /// A request that must never be handled.
 const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";

@@ -13,13 +13,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::support::proxy_server::{ForwarderConfig, ProxyServer};
 use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, Request, Response};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
-use tollgate_test_support::front::{ForwarderConfig, ProxyServer};
 use tollgate_test_support::raw_http2::FrameClient;
 use tollgate_test_support::upstream::RawConnection;
 

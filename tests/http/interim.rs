@@ -1,7 +1,7 @@
 //! Interim responses on their way to the client, and bodies that do not wait for one.
 
-use tollgate_test_support::front::ProxyServer;
-use tollgate_test_support::raw_http::{TestServer, spec};
+use crate::support::proxy_server::ProxyServer;
+use crate::support::test_server::{TestServer, spec};
 use tollgate_test_support::raw_http2::{
     END_HEADERS, END_STREAM, FrameClient, HEADERS, block, frame, request,
 };

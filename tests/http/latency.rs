@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::support::proxy_server::{ForwarderConfig, ProxyServer};
 use futures_util::future::join_all;
 use tokio::time::sleep;
 use tollgate::upstream::health::Percentage;
 use tollgate::upstream::health::ejection::{EjectSpec, EjectionReason};
 use tollgate::upstream::latency::outliers::LatencyRule;
 use tollgate_limiter::clock;
-use tollgate_test_support::front::{ForwarderConfig, ProxyServer};
 use tollgate_test_support::topology::CapturedLog;
 use tollgate_test_support::until;
 use tollgate_test_support::upstream::{OK, RawConnection, ScriptedUpstream};

@@ -29,5 +29,6 @@ mod retry;
 mod room;
 mod server;
 mod streaming;
+mod support;
 mod upgrade;
 mod upstream_tls;

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
+use crate::support::proxy_server::ProxyServer;
 use http::header::TRAILER;
 use parking_lot::Mutex;
-use tollgate_test_support::front::ProxyServer;
 use tollgate_test_support::raw_http2::{
     DATA, END_HEADERS, END_STREAM, FrameClient, HEADERS, block, frame, request,
 };

@@ -3,12 +3,12 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+use crate::support::test_server::{TestServer, spec};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpSocket;
 use tokio::time::{interval, timeout};
 use tollgate::server::ListenerSpec;
 use tollgate_test_support::PATIENCE;
-use tollgate_test_support::raw_http::{TestServer, spec};
 use tollgate_test_support::raw_http2::{
     DATA, END_STREAM, FrameClient, HEADERS, RST_STREAM, WINDOW_UPDATE, frame, request,
 };

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
+use crate::support::proxy_server::{Forwarder, ForwarderConfig, ProxyServer};
 use http::HeaderValue;
 use http_body_util::BodyExt;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -16,7 +17,6 @@ use tokio::task::coop;
 use tollgate::body::Body;
 use tollgate::route::{HostPolicy, Rewrite};
 use tollgate::upstream::Balance;
-use tollgate_test_support::front::{Forwarder, ForwarderConfig, ProxyServer};
 use tollgate_test_support::until;
 use tollgate_test_support::upstream::{OK, RawConnection, ScriptedUpstream, values};
 

@@ -7,6 +7,7 @@ pub mod table;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use crate::support::test_server::spec;
 use http::{HeaderValue, Request, Response};
 use http_body_util::BodyExt;
 use table::{Outcome, RefusedMessage, Sent, refused_messages};
@@ -15,7 +16,7 @@ use tollgate::body::Body;
 use tollgate::error::Failure;
 use tollgate::route::path;
 use tollgate::server::{self, ConnectionInfo, ConnectionLimit, Handler, InterimSlot, drain};
-use tollgate_test_support::raw_http::{RawClient, spec};
+use tollgate_test_support::raw_http::RawClient;
 use tollgate_test_support::raw_http2::{FrameClient, GOAWAY, HEADERS, RST_STREAM};
 
 /// Reads each request as the gateway does: its path, then its body.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::support::proxy_server::ProxyServer;
 use futures_util::future::join;
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -15,7 +16,6 @@ use tollgate::route::retry::back_off::BackOff;
 use tollgate::route::retry::{RetryCondition, RetryPolicy};
 use tollgate_limiter::limit::status_set::StatusRange;
 use tollgate_limiter::request::permit::Unanswered;
-use tollgate_test_support::front::ProxyServer;
 use tollgate_test_support::upstream::{OK, RawConnection, ScriptedUpstream};
 
 const PUT: &str = "PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::support::proxy_server::{ForwarderConfig, ProxyServer};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tollgate_test_support::front::{ForwarderConfig, ProxyServer};
 use tollgate_test_support::topology::CapturedLog;
 use tollgate_test_support::until;
 use tollgate_test_support::upstream::{OK, RawConnection, ScriptedUpstream};

@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
+use crate::support::test_server::{TestServer, spec};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 use tollgate::server::ListenerSpec;
 use tollgate_test_support::PATIENCE;
-use tollgate_test_support::raw_http::{RawClient, TestServer, spec};
+use tollgate_test_support::raw_http::RawClient;
 use tollgate_test_support::raw_http2::{
     END_HEADERS, END_STREAM, FrameClient, GOAWAY, HEADERS, block, frame, request,
 };

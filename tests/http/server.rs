@@ -7,10 +7,10 @@ mod upgrade;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::support::test_server::{TestServer, spec};
 use proptest::prelude::*;
 use tokio::io::AsyncWriteExt;
 use tollgate::server::ListenerSpec;
-use tollgate_test_support::raw_http::{TestServer, spec};
 use tollgate_test_support::{PATIENCE, until};
 
 const SHORT: Duration = Duration::from_millis(50);

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::proxy_server::{Forwarder, ForwarderConfig, ProxyServer};
 use http::Request;
 use http_body_util::BodyExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tollgate::body::{Body, BodyFailure, BoxError};
-use tollgate_test_support::front::{Forwarder, ForwarderConfig, ProxyServer};
 use tollgate_test_support::upstream::{RawConnection, ScriptedUpstream, values};
 use tollgate_test_support::{PATIENCE, until};
 

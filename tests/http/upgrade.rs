@@ -1,9 +1,9 @@
 //! Connections that leave HTTP on their way through.
 
+use crate::support::proxy_server::ProxyServer;
 use futures_util::{SinkExt, StreamExt};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
-use tollgate_test_support::front::ProxyServer;
 use tollgate_test_support::until;
 use tollgate_test_support::upstream::{RawConnection, ScriptedUpstream, values};
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::support::proxy_server::{ForwarderConfig, ProxyServer};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -13,7 +14,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tollgate::transport::tls::client::{ClientTls, ClientTlsSpec, PeerName};
 use tollgate::upstream::tls::UpstreamTls;
-use tollgate_test_support::front::{ForwarderConfig, ProxyServer};
 use tollgate_test_support::nginx::NginxServer;
 use tollgate_test_support::topology::{CapturedLog, CertificateAuthority};
 use tollgate_test_support::upstream::{RawConnection, ScriptedUpstream};

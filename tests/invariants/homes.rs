@@ -138,7 +138,7 @@ const ANSWERS: [&str; 3] = [
 
 /// Status codes outside of [`ANSWERS`]: where, which (`*`: any), and why that is no answer of the
 /// data path's own.
-const STATUS_CODES: [(&str, &str, &str); 15] = [
+const STATUS_CODES: [(&str, &str, &str); 14] = [
     (
         "src/identity/jwt/fetch",
         "OK",
@@ -198,11 +198,6 @@ const STATUS_CODES: [(&str, &str, &str); 15] = [
         "src/http/response_rules",
         "NOT_MODIFIED",
         "nor has such an answer, and its Content-Length is another's",
-    ),
-    (
-        "crates/test-support",
-        "*",
-        "tests compare and send status codes",
     ),
     (
         "src/server",

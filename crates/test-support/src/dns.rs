@@ -11,22 +11,22 @@ const A: u16 = 1;
 const AAAA: u16 = 28;
 const SRV: u16 = 33;
 
-/// How the server treats questions.
+/// The server's treatment of questions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DnsMood {
-    /// By its records.
+    /// Answers by its records.
     Answers,
-    /// Every name does not exist.
+    /// No name exists.
     NxDomain,
-    /// It cannot tell.
+    /// Every answer is a failure of the server.
     ServFail,
-    /// It is silent.
+    /// No answer comes.
     Silent,
-    /// Over UDP, every answer is too long.
+    /// Every answer is too long for UDP.
     Truncates,
-    /// It has no record of anything, and does not say so.
+    /// Answers have no record, and no word that there is none.
     Unclear,
-    /// Only of IPv6 addresses it cannot tell.
+    /// Questions for IPv6 addresses fail, others are answered.
     FailsOnIpv6,
 }
 
@@ -75,22 +75,19 @@ impl DnsServer {
             over_tcp: AtomicUsize::new(0),
         });
         let address = udp.local_addr().unwrap();
-        let (of_udp, of_tcp) = (Arc::clone(&state), Arc::clone(&state));
-        thread::spawn(move || {
-            let mut question = [0; 4096];
-            while let Ok((length, client)) = udp.recv_from(&mut question) {
-                if let Some(answer) = of_udp.answer(&question[..length], false) {
-                    let _ = udp.send_to(&answer, client);
-                }
-            }
-        });
+        let server = Self {
+            address,
+            state: Arc::clone(&state),
+        };
+        let over_udp = Arc::clone(&state);
+        thread::spawn(move || over_udp.serve_udp(&udp));
         thread::spawn(move || {
             for stream in tcp.incoming() {
-                let (stream, state) = (stream.unwrap(), Arc::clone(&of_tcp));
-                thread::spawn(move || state.converse(stream));
+                let state = Arc::clone(&state);
+                thread::spawn(move || state.converse(stream.unwrap()));
             }
         });
-        Self { address, state }
+        server
     }
 
     /// From now on, `name` has these addresses.
@@ -130,13 +127,22 @@ impl DnsServer {
         self.state.questions.load(Ordering::SeqCst)
     }
 
-    /// How many of them came over TCP.
+    /// How many questions came over TCP.
     pub fn over_tcp(&self) -> usize {
         self.state.over_tcp.load(Ordering::SeqCst)
     }
 }
 
 impl DnsState {
+    fn serve_udp(&self, socket: &UdpSocket) {
+        let mut question = [0; 4096];
+        while let Ok((length, client)) = socket.recv_from(&mut question) {
+            if let Some(answer) = self.answer(&question[..length], false) {
+                let _ = socket.send_to(&answer, client);
+            }
+        }
+    }
+
     fn converse(&self, mut stream: TcpStream) {
         let mut length = [0; 2];
         while stream.read_exact(&mut length).is_ok() {
@@ -159,26 +165,34 @@ impl DnsState {
     fn answer(&self, question: &[u8], is_tcp: bool) -> Option<Vec<u8>> {
         self.questions.fetch_add(1, Ordering::SeqCst);
         let (name, end) = name(question, 12)?;
-        let of = u16::from_be_bytes(question.get(end..end + 2)?.try_into().unwrap());
+        let kind = u16::from_be_bytes(question.get(end..end + 2)?.try_into().unwrap());
         let question_end = end + 4;
         let records = self.records.lock().unwrap();
         let mood = *self.mood.lock().unwrap();
         let known = records.get(&name).filter(|_| mood != DnsMood::NxDomain);
-        let has_records = |_: &&Records| mood != DnsMood::Unclear;
-        let data = known
-            .filter(has_records)
-            .map_or_else(Vec::new, |records| data(records, of));
-        let (code, truncated) = match mood {
+        let truncated = mood == DnsMood::Truncates && !is_tcp;
+        let code = match mood {
             DnsMood::Silent => return None,
-            DnsMood::ServFail => (2, false),
-            DnsMood::FailsOnIpv6 if of == AAAA => (2, false),
-            DnsMood::Truncates if !is_tcp => (0, true),
-            _ => (if known.is_some() { 0 } else { 3 }, false),
+            DnsMood::ServFail => 2,
+            DnsMood::FailsOnIpv6 if kind == AAAA => 2,
+            DnsMood::Truncates if !is_tcp => 0,
+            DnsMood::Answers
+            | DnsMood::NxDomain
+            | DnsMood::Truncates
+            | DnsMood::Unclear
+            | DnsMood::FailsOnIpv6 => {
+                if known.is_some() {
+                    0
+                } else {
+                    3
+                }
+            }
         };
-        let data = if code == 0 && !truncated {
-            data
-        } else {
-            Vec::new()
+        let data = match known {
+            Some(records) if code == 0 && !truncated && mood != DnsMood::Unclear => {
+                data(records, kind)
+            }
+            Some(_) | None => Vec::new(),
         };
         let mut answer = question.get(..2)?.to_vec();
         // An answer, authoritative, recursion desired and available.
@@ -192,7 +206,7 @@ impl DnsState {
         answer.extend(question.get(12..question_end)?);
         for data in data {
             answer.extend([0xc0, 12]);
-            answer.extend(of.to_be_bytes());
+            answer.extend(kind.to_be_bytes());
             answer.extend(1_u16.to_be_bytes());
             answer.extend(known.map_or(0, |records| records.ttl).to_be_bytes());
             answer.extend(u16::try_from(data.len()).unwrap().to_be_bytes());
@@ -206,31 +220,32 @@ impl DnsState {
     }
 }
 
-/// The data of the records of a type.
-fn data(records: &Records, of: u16) -> Vec<Vec<u8>> {
-    let address = |ip: &IpAddr| match ip {
-        IpAddr::V4(ip) if of == A => Some(ip.octets().to_vec()),
-        IpAddr::V6(ip) if of == AAAA => Some(ip.octets().to_vec()),
-        _ => None,
-    };
-    let service = |service: &Service| {
-        let mut data = [service.priority, service.weight, service.port]
-            .map(u16::to_be_bytes)
-            .concat();
-        for label in service.target.split('.').filter(|label| !label.is_empty()) {
-            data.push(u8::try_from(label.len()).unwrap());
-            data.extend(label.as_bytes());
+/// The data of the records of this type.
+fn data(records: &Records, kind: u16) -> Vec<Vec<u8>> {
+    let mut data = Vec::new();
+    for address in &records.addresses {
+        match address {
+            IpAddr::V4(ip) if kind == A => data.push(ip.octets().to_vec()),
+            IpAddr::V6(ip) if kind == AAAA => data.push(ip.octets().to_vec()),
+            IpAddr::V4(_) | IpAddr::V6(_) => {}
         }
-        data.push(0);
-        data
-    };
-    let services = records.services.iter().filter(|_| of == SRV).map(service);
-    records
-        .addresses
-        .iter()
-        .filter_map(address)
-        .chain(services)
-        .collect()
+    }
+    if kind == SRV {
+        data.extend(records.services.iter().map(service_data));
+    }
+    data
+}
+
+/// RFC 2782.
+fn service_data(service: &Service) -> Vec<u8> {
+    let numbers = [service.priority, service.weight, service.port];
+    let mut data = numbers.map(u16::to_be_bytes).concat();
+    for label in service.target.split('.').filter(|label| !label.is_empty()) {
+        data.push(u8::try_from(label.len()).unwrap());
+        data.extend(label.as_bytes());
+    }
+    data.push(0);
+    data
 }
 
 /// The name in a question, in lower case, and where it ends.

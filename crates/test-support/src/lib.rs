@@ -1,6 +1,6 @@
 //! Helpers for the tests of several crates: servers of a test's own, clients that write raw bytes,
 //! and polls with a deadline. A program that is missing fails the test, with a message that says
-//! what to install.
+//! what to install. Nothing here needs the gateway, so tests of the limiter do not link it.
 
 #![expect(
     clippy::unwrap_used,
@@ -10,7 +10,6 @@
 )]
 
 pub mod dns;
-pub mod front;
 pub mod nginx;
 pub mod node;
 pub mod poll;
@@ -38,8 +37,9 @@ pub const HOUR: u64 = 3_600 * SECOND;
 
 /// `tokens` every `period_us`, `burst` at once.
 pub fn shape(tokens: u64, period_us: u64, burst: u64) -> TokenBucket {
-    let nonzero = |number| NonZeroU64::new(number).unwrap();
-    TokenBucket::new(nonzero(tokens), nonzero(period_us), nonzero(burst)).unwrap()
+    let [tokens, period_us, burst] =
+        [tokens, period_us, burst].map(|number| NonZeroU64::new(number).unwrap());
+    TokenBucket::new(tokens, period_us, burst).unwrap()
 }
 
 /// A charge of `cost` tokens to the bucket with this key.
@@ -65,8 +65,8 @@ pub fn decide_locally(limiter: &Limiter, charges: &[BucketCharge]) -> Option<Dec
 /// Checks that the node's share enforces while the store is away.
 pub fn checks(charges: &[BucketCharge]) -> Checks {
     let mut checks = Checks::default();
-    charges
-        .iter()
-        .for_each(|charge| checks.tokens.push(charge.clone(), CheckPolicy::default()));
+    for charge in charges {
+        checks.tokens.push(charge.clone(), CheckPolicy::default());
+    }
     checks
 }

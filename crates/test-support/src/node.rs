@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{HeaderName, Request, Response};
+use http_body_util::Full;
 use tokio::task::JoinSet;
-use tollgate::body::Body;
 use tollgate_limiter::algorithm::concurrency::{GrantedPermits, Scope};
 use tollgate_limiter::clock;
 use tollgate_limiter::decide::decision::DecidedBy;
@@ -43,6 +44,8 @@ pub const RECOVERY: Duration = Duration::from_secs(2);
 /// A machine that also runs a dozen servers, and compilers, may add this to a decision. Waiting for
 /// Redis has no such end.
 pub const BUSY: Duration = Duration::from_millis(1_500);
+
+const TEN: NonZeroU64 = NonZeroU64::new(10).unwrap();
 
 /// A store on this server, once it is connected.
 pub async fn connected(spec: &RedisSpec) -> RedisStore {
@@ -130,10 +133,8 @@ pub struct LimiterNode {
 
 impl LimiterNode {
     pub fn start(spec: &RedisSpec) -> Self {
-        let (breaker, share) = (
-            Arc::new(Breaker::new()),
-            Arc::new(FleetShare::expecting(spec.expected_nodes)),
-        );
+        let breaker = Arc::new(Breaker::new());
+        let share = Arc::new(FleetShare::expecting(spec.expected_nodes));
         let workers = [(), ()].map(|()| RedisStore::connect(spec).unwrap().in_fleet(share.clone()));
         let store = Arc::new(CountingStore::new(workers[0].clone()));
         let node = Arc::new(Node::new(
@@ -144,13 +145,8 @@ impl LimiterNode {
         let limiter = Limiter::for_node(node.clone(), store.clone());
         let fleet = Heartbeat::join(spec, share.clone()).unwrap();
         let mut tasks = JoinSet::new();
-        tasks.spawn(run_control(
-            node,
-            workers
-                .into_iter()
-                .map(|store| Arc::new(store) as Arc<dyn Store>)
-                .collect(),
-        ));
+        let workers = workers.map(|store| Arc::new(store) as Arc<dyn Store>);
+        tasks.spawn(run_control(node, workers.into()));
         tasks.spawn(async move { fleet.run().await });
         Self {
             limiter,
@@ -209,30 +205,6 @@ impl LimiterNode {
 /// Limits that ask the store four times for the first request of a tenant: for its plan, for
 /// permits of two limits, and for tokens.
 pub fn layer_that_asks_four_times(limiter: Limiter) -> RateLimitLayer {
-    let ten = NonZeroU64::new(10).unwrap();
-    let tenant = || KeyPart::Header(HeaderName::from_static("x-tenant"));
-    let limit = |name: &str| {
-        let key = KeySpec {
-            parts: vec![tenant()],
-            on_missing: OnMissing::Share,
-        };
-        Limit::new(
-            name,
-            key,
-            Rate {
-                tokens: ten,
-                period_us: NonZeroU64::new(SECOND).unwrap(),
-            },
-            ten,
-        )
-    };
-    let permits = |name| Limit {
-        algorithm: Algorithm::Concurrency {
-            most: ten,
-            scope: Scope::Fleet,
-        },
-        ..limit(name)
-    };
     let source = PlanSource::Hash(PlanHash {
         name: "plans".into(),
         cache: Duration::from_secs(1),
@@ -242,9 +214,13 @@ pub fn layer_that_asks_four_times(limiter: Limiter) -> RateLimitLayer {
             by: tenant(),
             source,
         }),
-        ..limit("tokens")
+        ..limit_per_tenant("tokens")
     };
-    let limits = [tokens, permits("first"), permits("second")];
+    let limits = [
+        tokens,
+        permits_per_tenant("first"),
+        permits_per_tenant("second"),
+    ];
     RateLimitLayer::of_uses(
         limiter,
         &limits.map(|limit| LimitUse {
@@ -255,13 +231,42 @@ pub fn layer_that_asks_four_times(limiter: Limiter) -> RateLimitLayer {
     .unwrap()
 }
 
+fn tenant() -> KeyPart {
+    KeyPart::Header(HeaderName::from_static("x-tenant"))
+}
+
+/// Ten tokens a second for each tenant.
+fn limit_per_tenant(name: &str) -> Limit {
+    let key = KeySpec {
+        parts: vec![tenant()],
+        on_missing: OnMissing::Share,
+    };
+    let rate = Rate {
+        tokens: TEN,
+        period_us: NonZeroU64::new(SECOND).unwrap(),
+    };
+    Limit::new(name, key, rate, TEN)
+}
+
+/// Ten requests at once for each tenant.
+fn permits_per_tenant(name: &str) -> Limit {
+    Limit {
+        algorithm: Algorithm::Concurrency {
+            most: TEN,
+            scope: Scope::Fleet,
+        },
+        ..limit_per_tenant(name)
+    }
+}
+
 /// How long a tenant's request waits at `layer`.
 pub async fn waiting_time(layer: &RateLimitLayer, tenant: &str) -> Duration {
-    let inner =
-        service_fn(|_: Request<Body>| ready(Ok::<_, Infallible>(Response::new(Body::empty()))));
+    let inner = service_fn(|_: Request<Full<Bytes>>| {
+        ready(Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())))
+    });
     let request = Request::builder()
         .header("x-tenant", tenant)
-        .body(Body::empty())
+        .body(Full::default())
         .unwrap();
     let started = clock::now();
     layer.layer(inner).oneshot(request).await.unwrap();

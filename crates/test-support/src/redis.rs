@@ -9,11 +9,14 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tollgate::clock;
+use tollgate_limiter::clock;
 use tollgate_limiter::store::redis::spec::{AUTONOMY, RedisSpec};
 use tollgate_limiter::store::redis::tls::TlsSpec;
 
 const SERVER: &str = "/usr/bin/redis-server";
+
+/// Tries to start a server: another test may take its port first.
+const MOST_STARTS: usize = 5;
 
 /// Killed when dropped.
 pub struct RedisServer {
@@ -27,11 +30,7 @@ impl RedisServer {
     /// Starts one that keeps nothing on disk, and waits until it answers. Another test may take the
     /// port first: then on another.
     pub fn start() -> Self {
-        std::iter::repeat_with(|| Self::try_start_at(free_port()))
-            .take(5)
-            .flatten()
-            .next()
-            .unwrap()
+        Self::start_with(&|_, _| Vec::new())
     }
 
     /// Like `start`, on a port of the caller's choice. A connection of another test may have it for
@@ -50,27 +49,23 @@ impl RedisServer {
         }
     }
 
-    /// Starts a server with more arguments than the usual ones, which may name its directory.
+    /// Starts a server with more arguments than the basic ones, which may name its directory.
     pub fn start_with(more: &dyn Fn(u16, &Path) -> Vec<String>) -> Self {
-        let start = || {
-            let (port, dir) = (free_port(), tempfile::tempdir().unwrap());
-            let more = more(port, dir.path());
-            Self::launch(
-                port,
-                usual(port, dir.path()).into_iter().chain(more).collect(),
-                dir,
-            )
-        };
-        std::iter::repeat_with(start)
-            .take(5)
-            .flatten()
-            .next()
-            .unwrap()
+        for _ in 0..MOST_STARTS {
+            let port = free_port();
+            let dir = tempfile::tempdir().unwrap();
+            let mut arguments = basic_arguments(port, dir.path());
+            arguments.extend(more(port, dir.path()));
+            if let Some(server) = Self::launch(port, arguments, dir) {
+                return server;
+            }
+        }
+        panic!("{SERVER} does not start on any of {MOST_STARTS} ports");
     }
 
     fn try_start_at(port: u16) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
-        Self::launch(port, usual(port, dir.path()), dir)
+        Self::launch(port, basic_arguments(port, dir.path()), dir)
     }
 
     /// Starts a server with these arguments. `None`: it did not come up.
@@ -117,7 +112,7 @@ impl RedisServer {
         );
     }
 
-    /// It keeps its connections but answers nothing.
+    /// Suspends the server: it keeps its connections and answers nothing.
     pub fn stop(&self) {
         signal("STOP", &self.child);
     }
@@ -135,11 +130,11 @@ impl RedisServer {
     /// Scripts run by their hash since the server started.
     pub fn script_calls(&self) -> u64 {
         let stats = self.command(&["INFO", "commandstats"]);
-        let calls = stats
-            .split("cmdstat_evalsha:calls=")
-            .nth(1)
-            .and_then(|rest| rest.split(',').next());
-        calls.map_or(0, |calls| calls.parse().unwrap())
+        let Some((_, calls)) = stats.split_once("cmdstat_evalsha:calls=") else {
+            return 0;
+        };
+        let (calls, _) = calls.split_once(',').unwrap();
+        calls.parse().unwrap()
     }
 
     fn try_command(&self, parts: &[&str]) -> std::io::Result<String> {
@@ -154,20 +149,16 @@ impl RedisServer {
         let mut line = String::new();
         reader.read_line(&mut line)?;
         let line = line.trim_end().to_owned();
-        match line
-            .strip_prefix('$')
-            .and_then(|length| length.parse::<usize>().ok())
-        {
-            Some(length) => {
-                let mut bulk = vec![0; length];
-                reader.read_exact(&mut bulk)?;
-                Ok(String::from_utf8_lossy(&bulk).into_owned())
-            }
-            None => Ok(line),
-        }
+        let length = line.strip_prefix('$').unwrap_or_default();
+        let Ok(length) = length.parse::<usize>() else {
+            return Ok(line);
+        };
+        let mut bulk = vec![0; length];
+        reader.read_exact(&mut bulk)?;
+        Ok(String::from_utf8_lossy(&bulk).into_owned())
     }
 
-    /// Whether it answers, and not ends at once.
+    /// Whether the server answers, and does not end at once.
     fn comes_up(&mut self) -> bool {
         let started = clock::now();
         while self.try_command(&["PING"]).ok().as_deref() != Some("+PONG") {
@@ -218,8 +209,10 @@ pub fn spec_at(port: u16) -> RedisSpec {
     }
 }
 
-fn usual(port: u16, dir: &Path) -> Vec<String> {
+/// The arguments of a server that keeps nothing on disk.
+pub(crate) fn basic_arguments(port: u16, dir: &Path) -> Vec<String> {
     let port = port.to_string();
+    let dir = dir.display().to_string();
     let words = [
         "--port",
         &port,
@@ -230,12 +223,9 @@ fn usual(port: u16, dir: &Path) -> Vec<String> {
         "--appendonly",
         "no",
         "--dir",
+        &dir,
     ];
-    words
-        .into_iter()
-        .map(str::to_owned)
-        .chain([dir.display().to_string()])
-        .collect()
+    words.map(str::to_owned).into()
 }
 
 fn spawn(arguments: &[String]) -> Child {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tollgate_limiter::store::redis::spec::RedisSpec;
 use tracing::Dispatch;
 
 use crate::eventually_within;
-use crate::redis::{RedisServer, free_port, spec_at};
+use crate::redis::{RedisServer, basic_arguments, free_port, spec_at};
 
 /// A store at `url`, with a time limit that a busy machine keeps.
 pub fn spec(url: String) -> RedisSpec {
@@ -28,8 +28,8 @@ pub fn spec(url: String) -> RedisSpec {
 #[derive(Clone, Default)]
 pub struct CapturedLog(Arc<Mutex<Vec<u8>>>);
 
-/// Subscribers that nobody writes to. While a process has fewer than two, whether a line of its
-/// code logs anything is decided for all threads by the first that comes by, and that may be one
+/// Subscribers that nobody writes to. While a process has fewer than two, the first thread that
+/// comes by a line decides for all threads whether the line logs anything. That thread may be one
 /// that captures nothing.
 static SILENT: LazyLock<[Dispatch; 2]> = LazyLock::new(|| [silent(), silent()]);
 
@@ -43,8 +43,8 @@ fn silent() -> Dispatch {
 }
 
 impl CapturedLog {
-    /// Makes sure that a log which is captured later misses nothing. To be called before the code
-    /// under test runs on any thread.
+    /// Makes sure that a log which is captured later misses nothing. Call it before the code under
+    /// test runs on any thread.
     pub fn prepare() {
         LazyLock::force(&SILENT);
     }
@@ -172,31 +172,23 @@ impl CertificateAuthority {
 /// A Redis that speaks TLS on a port of its own, which is returned, with the certificate `name`.
 pub fn with_tls(authority: &CertificateAuthority, name: &str, clients: &str) -> (RedisServer, u16) {
     let tls_port = free_port();
-    let path = |file: &str| authority.path(file).display().to_string();
-    let arguments = |_: u16, _: &Path| {
-        let files = [
-            path(&format!("{name}.pem")),
-            path(&format!("{name}.key")),
-            path("ca.pem"),
-        ];
-        let [cert, key, ca] = &files;
-        let port = tls_port.to_string();
-        [
-            "--tls-port",
-            &port,
-            "--tls-cert-file",
-            cert,
-            "--tls-key-file",
-            key,
-            "--tls-ca-cert-file",
-            ca,
-        ]
-        .into_iter()
-        .chain(["--tls-auth-clients", clients])
-        .map(str::to_owned)
-        .collect()
-    };
-    (RedisServer::start_with(&arguments), tls_port)
+    let [cert, key, ca] = [&format!("{name}.pem"), &format!("{name}.key"), "ca.pem"]
+        .map(|file| authority.path(file).display().to_string());
+    let arguments = [
+        "--tls-port",
+        &tls_port.to_string(),
+        "--tls-cert-file",
+        &cert,
+        "--tls-key-file",
+        &key,
+        "--tls-ca-cert-file",
+        &ca,
+        "--tls-auth-clients",
+        clients,
+    ]
+    .map(str::to_owned);
+    let server = RedisServer::start_with(&|_, _| arguments.to_vec());
+    (server, tls_port)
 }
 
 /// A primary, its replica and a sentinel that watches them.
@@ -221,12 +213,15 @@ impl SentinelGroup {
             .map(str::to_owned)
             .to_vec()
         });
-        let synced = || async {
-            replica
-                .command(&["INFO", "replication"])
-                .contains("master_link_status:up")
-        };
-        eventually_within(Duration::from_secs(10), "the replica is up to date", synced).await;
+        eventually_within(
+            Duration::from_secs(10),
+            "the replica is up to date",
+            async || {
+                let state = replica.command(&["INFO", "replication"]);
+                state.contains("master_link_status:up")
+            },
+        )
+        .await;
         // After that: a sentinel looks for replicas at once, and then every ten seconds.
         let sentinel = std::iter::repeat_with(|| sentinel(primary.port()))
             .take(5)
@@ -238,8 +233,12 @@ impl SentinelGroup {
             replica,
             sentinel,
         };
-        let knows = || async { watched.knows("status=ok") && watched.knows("slaves=1") };
-        eventually_within(Duration::from_secs(15), "the sentinel knows both", knows).await;
+        eventually_within(
+            Duration::from_secs(15),
+            "the sentinel knows both",
+            async || watched.knows("status=ok") && watched.knows("slaves=1"),
+        )
+        .await;
         watched
     }
 
@@ -261,7 +260,8 @@ impl SentinelGroup {
 }
 
 fn sentinel(primary: u16) -> Option<RedisServer> {
-    let (port, dir) = (free_port(), tempfile::tempdir().unwrap());
+    let port = free_port();
+    let dir = tempfile::tempdir().unwrap();
     let mut text = String::new();
     writeln!(
         text,
@@ -313,8 +313,10 @@ impl RedisCluster {
             "{}",
             String::from_utf8_lossy(&output.stdout)
         );
-        let agree = || async { cluster.nodes.iter().all(cluster_is_up) };
-        eventually_within(Duration::from_secs(10), "the cluster is up", agree).await;
+        eventually_within(Duration::from_secs(10), "the cluster is up", async || {
+            cluster.nodes.iter().all(cluster_is_up)
+        })
+        .await;
         cluster
     }
 
@@ -328,18 +330,16 @@ impl RedisCluster {
 
     /// The node that has `key`, by its place.
     pub fn owner(&self, key: &str) -> usize {
-        let owns = |node: &&RedisServer| !node.command(&["GET", key]).starts_with("-MOVED");
-        let owner = self.nodes.iter().find(owns).unwrap().port();
-        self.nodes
-            .iter()
-            .position(|node| node.port() == owner)
-            .unwrap()
+        let mut nodes = self.nodes.iter();
+        let owner = nodes.position(|node| !node.command(&["GET", key]).starts_with("-MOVED"));
+        owner.expect("a node has the slot of each key")
     }
 
     /// Moves the slot of `key`, with all that is in it, in the order of Redis's own tool, and gives
     /// time to every step.
     pub async fn migrate(&self, key: &str, from: usize, to: usize, pause: impl AsyncFn()) {
-        let (source, target) = (&self.nodes[from], &self.nodes[to]);
+        let source = &self.nodes[from];
+        let target = &self.nodes[to];
         let slot = source
             .command(&["CLUSTER", "KEYSLOT", key])
             .trim_start_matches(':')
@@ -376,36 +376,16 @@ pub fn cluster_is_up(node: &RedisServer) -> bool {
         && info.contains("cluster_known_nodes:3")
 }
 
-/// Its bus needs the port ten thousand above, which must not be one that the system hands out by
-/// itself either.
+/// A node of a cluster. The cluster's bus needs the port ten thousand above the node's, which must
+/// not be one that the system hands out by itself either.
 fn cluster_node() -> Option<RedisServer> {
     let port = std::iter::repeat_with(free_port)
         .find(|port| *port < 22_000)
         .unwrap();
     std::net::TcpListener::bind(("127.0.0.1", port + 10_000)).ok()?;
     let dir = tempfile::tempdir().unwrap();
-    let place = dir.path().display().to_string();
-    let text = port.to_string();
-    let words = [
-        "--port",
-        &text,
-        "--bind",
-        "127.0.0.1",
-        "--save",
-        "",
-        "--appendonly",
-        "no",
-        "--dir",
-        &place,
-    ];
+    let mut arguments = basic_arguments(port, dir.path());
     let cluster = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"];
-    RedisServer::launch(
-        port,
-        words
-            .into_iter()
-            .chain(cluster)
-            .map(str::to_owned)
-            .collect(),
-        dir,
-    )
+    arguments.extend(cluster.map(str::to_owned));
+    RedisServer::launch(port, arguments, dir)
 }

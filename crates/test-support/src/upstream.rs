@@ -42,7 +42,8 @@ impl ScriptedUpstream {
         let address = listener.local_addr().unwrap();
         let connections = Arc::new(AtomicUsize::new(0));
         let panic = Arc::new(Mutex::new(None));
-        let (count, failure) = (Arc::clone(&connections), Arc::clone(&panic));
+        let count = Arc::clone(&connections);
+        let failure = Arc::clone(&panic);
         let acceptor = tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();

@@ -63,9 +63,10 @@ pub async fn look(
     }
     let listed = find(&state.gateway.load(), limit)?;
     let (bucket, applied) = resolve(state, &query, &listed).await?;
-    let reading = match query.local {
-        true => state.buckets.peek_local(&bucket),
-        false => state.buckets.peek(&bucket, applied.limit.on_outage).await,
+    let reading = if query.local {
+        state.buckets.peek_local(&bucket)
+    } else {
+        state.buckets.peek(&bucket, applied.limit.on_outage).await
     };
     Ok(BucketView {
         limit: applied.limit.name.to_string(),
@@ -250,7 +251,7 @@ pub struct ChangeAuthor {
 /// The longest name of an operator, and the longest reason.
 const LONGEST: usize = 200;
 
-/// Of a request by a program: what its fields say, save where an account says it better.
+/// The author of a request by a program, as its fields say. An account counts more than a field.
 impl FromRequestParts<AdminState> for ChangeAuthor {
     type Rejection = ProblemDetails;
 
@@ -275,24 +276,10 @@ impl ChangeAuthor {
         peer: SocketAddr,
         headers: &HeaderMap,
     ) -> Result<Self, ProblemDetails> {
-        let text = |name: &str| {
-            let text = headers
-                .get(name)
-                .map_or(Ok(""), |value| value.to_str())
-                .ok();
-            let text = text
-                .filter(|text| text.len() <= LONGEST)
-                .map(|text| text.trim().to_owned());
-            text.ok_or_else(|| {
-                ProblemDetails::bad_request(format!(
-                    "{name} is up to {LONGEST} characters of ASCII"
-                ))
-            })
-        };
         Ok(Self {
             peer,
-            operator: caller.account_or(text(OPERATOR)?),
-            reason: text(REASON)?,
+            operator: caller.account_or(field(headers, OPERATOR)?),
+            reason: field(headers, REASON)?,
             caller,
         })
     }
@@ -307,20 +294,12 @@ impl ChangeAuthor {
         operator: &str,
         reason: &str,
     ) -> Result<Self, ProblemDetails> {
-        let text = |name: &str, text: &str| {
-            let fits =
-                (1..=LONGEST).contains(&text.trim().len()) && !text.contains(char::is_control);
-            let wrong = || {
-                ProblemDetails::bad_request(format!("{name} is a line of up to {LONGEST} bytes"))
-            };
-            fits.then(|| text.trim().to_owned()).ok_or_else(wrong)
-        };
-        let operator = text("your name", &caller.account_or(operator.to_owned()))?;
+        let operator = caller.account_or(operator.to_owned());
         Ok(Self {
             caller,
             peer,
-            operator,
-            reason: text("the reason", reason)?,
+            operator: line("your name", &operator)?,
+            reason: line("the reason", reason)?,
         })
     }
 
@@ -347,4 +326,28 @@ impl ChangeAuthor {
             })
             .await;
     }
+}
+
+/// The text of a header field, which may be missing.
+fn field(headers: &HeaderMap, name: &str) -> Result<String, ProblemDetails> {
+    let Some(value) = headers.get(name) else {
+        return Ok(String::new());
+    };
+    match value.to_str() {
+        Ok(text) if text.len() <= LONGEST => Ok(text.trim().to_owned()),
+        Ok(_) | Err(_) => Err(ProblemDetails::bad_request(format!(
+            "{name} is up to {LONGEST} characters of ASCII"
+        ))),
+    }
+}
+
+/// A line of text that must not be empty.
+fn line(name: &str, text: &str) -> Result<String, ProblemDetails> {
+    let line = text.trim();
+    if line.is_empty() || line.len() > LONGEST || text.contains(char::is_control) {
+        return Err(ProblemDetails::bad_request(format!(
+            "{name} is a line of up to {LONGEST} bytes"
+        )));
+    }
+    Ok(line.to_owned())
 }

@@ -39,12 +39,8 @@ pub async fn find_out(state: &AdminState, pairs: &Pairs) -> Result<ExplainView, 
     let gateway = state.gateway.load_full();
     check_listener(gateway.listeners(), &described)?;
     let mut explanation = explain(&gateway, &described);
-    let lookups: Vec<_> = explanation
-        .limits
-        .limits
-        .iter()
-        .filter_map(|limit| limit.lookup.clone())
-        .collect();
+    let limits = explanation.limits.limits.iter();
+    let lookups: Vec<_> = limits.filter_map(|limit| limit.lookup.clone()).collect();
     if state.buckets.read_plans(&lookups).await {
         explanation = explain(&gateway, &described);
     }

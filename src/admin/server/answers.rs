@@ -56,7 +56,7 @@ impl AnswerBound {
 
     /// Waits until no answer is under way, those included whose clients have gone.
     pub async fn ended(&self) {
-        // It is never closed.
+        // An error says that the semaphore is closed, which it never is.
         let _ = self.all.acquire_many(self.most).await;
     }
 
@@ -85,9 +85,10 @@ pub fn count_until_sent(response: Response, place: impl Send + Unpin + 'static) 
 impl<T> CountedBody<T> {
     /// The next piece. The last one is copied, since it would keep all of the frame in memory.
     fn piece(&mut self) -> Bytes {
-        match self.rest.len() {
-            0..=PIECE => Bytes::copy_from_slice(&std::mem::take(&mut self.rest)),
-            _ => self.rest.split_to(PIECE),
+        if self.rest.len() <= PIECE {
+            Bytes::copy_from_slice(&std::mem::take(&mut self.rest))
+        } else {
+            self.rest.split_to(PIECE)
         }
     }
 }
@@ -102,13 +103,12 @@ impl<T: Unpin> HttpBody for CountedBody<T> {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let this = self.get_mut();
         if this.rest.is_empty() {
-            match ready!(Pin::new(&mut this.body).poll_frame(cx))
-                .transpose()?
-                .map(Frame::into_data)
-            {
-                None => return Poll::Ready(None),
-                Some(Err(other)) => return Poll::Ready(Some(Ok(other))),
-                Some(Ok(data)) => this.rest = data,
+            let Some(frame) = ready!(Pin::new(&mut this.body).poll_frame(cx)) else {
+                return Poll::Ready(None);
+            };
+            match frame?.into_data() {
+                Ok(data) => this.rest = data,
+                Err(other) => return Poll::Ready(Some(Ok(other))),
             }
         }
         Poll::Ready(Some(Ok(Frame::data(this.piece()))))
@@ -119,9 +119,8 @@ impl<T: Unpin> HttpBody for CountedBody<T> {
     }
 
     fn size_hint(&self) -> SizeHint {
-        let (hint, rest) = (self.body.size_hint(), self.rest.len() as u64);
-        match hint.exact() {
-            Some(length) => SizeHint::with_exact(length + rest),
+        match self.body.size_hint().exact() {
+            Some(length) => SizeHint::with_exact(length + self.rest.len() as u64),
             None => SizeHint::default(),
         }
     }
@@ -136,15 +135,16 @@ mod tests {
     #[test]
     fn clients_have_their_share_and_all_together_no_more_than_there_is() {
         let bound = AnswerBound::new(3, 2);
-        let take = |client: &str| bound.take(client.parse().unwrap());
-        let mut taken = vec![take("192.0.2.1"), take("192.0.2.1"), take("192.0.2.2")];
+        let [one, other, third] =
+            ["192.0.2.1", "192.0.2.2", "192.0.2.3"].map(|ip| ip.parse().unwrap());
+        let mut taken = vec![bound.take(one), bound.take(one), bound.take(other)];
         assert!(taken.iter().all(Option::is_some));
-        assert!(take("192.0.2.3").is_none(), "there are three");
+        assert!(bound.take(third).is_none(), "there are three");
         taken.pop();
-        assert!(take("192.0.2.1").is_none(), "it has two");
-        assert!(take("192.0.2.3").is_some());
+        assert!(bound.take(one).is_none(), "it has two");
+        assert!(bound.take(third).is_some());
         drop(taken);
-        assert!(take("192.0.2.1").is_some() && bound.all.available_permits() == 3);
+        assert!(bound.take(one).is_some() && bound.all.available_permits() == 3);
     }
 
     #[tokio::test]

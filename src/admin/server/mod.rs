@@ -39,7 +39,8 @@ use crate::transport::tls::server::acceptor::TlsAcceptor;
 /// Probes, a few scrapers, a few operators, and strangers who hold what they can.
 const MAX_CONNECTIONS: usize = 768;
 
-/// It takes 32 addresses to hold all. Trusted proxies, who stand for many, have no such bound.
+/// A share by which 32 addresses hold all connections. Trusted proxies, who stand for many clients,
+/// have no such bound.
 const MAX_CONNECTIONS_PER_CLIENT: u32 = 24;
 
 /// Requests whose answers have not left. A connection of HTTP/2 may have many, and each holds its
@@ -77,10 +78,9 @@ struct Pages(Arc<AdminPages>, Arc<AnswerBound>);
 /// The pages of a port, and how it is spoken to.
 pub struct AdminPages {
     pub router: Router,
-    /// The configuration at work: it says which peers are proxies that tell their clients'
-    /// addresses.
+    /// The configuration at work, which lists the proxies that tell their clients' addresses.
     pub gateway: Arc<ArcSwap<Gateway>>,
-    /// `None`: it speaks HTTP in the clear.
+    /// `None`: the port speaks HTTP in the clear.
     pub tls: Option<Arc<TlsAcceptor>>,
     /// The `Strict-Transport-Security` of its answers.
     pub hsts: Option<HeaderValue>,
@@ -123,21 +123,22 @@ impl Pages {
     /// The answer to a request of the client at `ip`. The probes' few bytes are answered however
     /// many others there are.
     async fn answer(&self, ip: IpAddr, mut request: Request<Body>) -> Response<axum::body::Body> {
-        let answer = async |request| {
-            let answered: Result<_, Infallible> = self.0.router.clone().call(request).await;
-            let Ok(response) = answered;
-            response
-        };
         if PROBES.contains(&request.uri().path()) {
-            return answer(request).await;
+            return self.page(request).await;
         }
         match self.1.take(ip) {
             Some(place) => {
                 request.extensions_mut().insert(place.clone());
-                count_until_sent(answer(request).await, place)
+                count_until_sent(self.page(request).await, place)
             }
             None => ProblemDetails::too_many_requests().into_response(),
         }
+    }
+
+    async fn page(&self, request: Request<Body>) -> Response<axum::body::Body> {
+        let answered: Result<_, Infallible> = self.0.router.clone().call(request).await;
+        let Ok(response) = answered;
+        response
     }
 
     /// The address of the client: that of its connection, or what a trusted proxy says.

@@ -17,7 +17,7 @@ use crate::error::Failure;
 use crate::gateway::explain::{
     ConsideredRoute, DescribedRequest, Explanation, ForwardedRequest, Outcome, RouteMatch, Routed,
 };
-use crate::route::{Action, HostMatch, Match, PathMatch, Route};
+use crate::route::{Action, HeaderMatch, HostMatch, Match, PathMatch, Route};
 
 /// The way of a request through the gateway.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -115,7 +115,7 @@ pub enum ActionView {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct RouteView {
     pub route: String,
-    /// Its conditions, in words.
+    /// The conditions of the route, in words.
     pub takes: String,
     pub why: WhyView,
 }
@@ -143,21 +143,18 @@ impl ExplainView {
             listener: described.listener,
         };
         let limits = &explanation.limits;
-        let refusing = limits
-            .limits
-            .iter()
-            .find(|limit| limit.bucket == CountedBy::Refused);
+        let mut refusing = limits.limits.iter();
+        let refusing = refusing.find(|limit| limit.bucket == CountedBy::Refused);
         let key_missing = refusing.map(|limit| Failure::Denied(limit.key_missing()));
         let bare = Self {
             request,
             route: None,
             refused: key_missing.as_ref().map(Into::into),
             limits: limits.limits.iter().map(LimitView::of).collect(),
-            ratelimit_policy: limits
-                .policy
-                .as_ref()
-                .and_then(|policy| policy.to_str().ok())
-                .map(str::to_owned),
+            ratelimit_policy: match &limits.policy {
+                Some(policy) => policy.to_str().ok().map(str::to_owned),
+                None => None,
+            },
             action: None,
             routes: explanation.routes.iter().map(RouteView::of).collect(),
         };
@@ -172,18 +169,17 @@ impl ExplainView {
     }
 
     fn routed(self, routed: &Routed) -> Self {
-        let malformed = routed
-            .sent
-            .as_ref()
-            .and_then(|sent| sent.target.as_ref().err());
-        let this = Self {
+        let view = Self {
             route: Some(routed.route.name.to_string()),
             action: Some(ActionView::of(&routed.route, routed.sent.as_ref())),
             ..self
         };
-        match malformed {
-            Some(failure) => this.refused(failure),
-            None => this,
+        match &routed.sent {
+            Some(ForwardedRequest {
+                target: Err(malformed),
+                ..
+            }) => view.refused(malformed),
+            Some(_) | None => view,
         }
     }
 
@@ -269,7 +265,7 @@ impl LimitView {
     }
 }
 
-/// `None`: it acts on every request.
+/// Why the limit does not act. `None`: it acts on every request.
 fn enforced(limit: &Limit, bucket: &CountedBy) -> Option<&'static str> {
     match bucket {
         CountedBy::Exempt => Some("not on this request, which is exempt"),
@@ -345,32 +341,23 @@ impl RouteView {
     }
 }
 
-/// Pairs of a host and a path that are shown of a route, and of each so many characters: all that
-/// it takes may be megabytes.
+/// Pairs of a host and a path that are shown of a route: all of them may be megabytes.
 const MOST_PLACES: usize = 8;
+
+/// Characters that are shown of a pair.
 const MOST_OF_PLACE: usize = 200;
 
 /// The conditions of a route: `api.example.com/users/{id}, GET or POST, with x-canary`.
 pub fn conditions(matches: &Match) -> String {
-    let place = |host: &HostMatch, path: &PathMatch| {
-        let place = match host {
-            HostMatch::Any => path.to_string(),
-            HostMatch::Exact(host) => format!("{host}{path}"),
-            HostMatch::Suffix(suffix) => format!("*{suffix}{path}"),
-        };
-        match place.char_indices().nth(MOST_OF_PLACE) {
-            Some((end, _)) => format!("{}…", &place[..end]),
-            None => place,
+    let mut places = Vec::new();
+    for host in &matches.hosts {
+        for path in &matches.paths {
+            if places.len() < MOST_PLACES {
+                places.push(place(host, path));
+            }
         }
-    };
-    let of_host = |host| matches.paths.iter().map(move |path| place(host, path));
-    let mut text = matches
-        .hosts
-        .iter()
-        .flat_map(of_host)
-        .take(MOST_PLACES)
-        .collect::<Vec<_>>()
-        .join(" or ");
+    }
+    let mut text = places.join(" or ");
     let more = (matches.hosts.len() * matches.paths.len()).saturating_sub(MOST_PLACES);
     if more > 0 {
         text = format!("{text} or {more} more");
@@ -380,31 +367,47 @@ pub fn conditions(matches: &Match) -> String {
         text = format!("{text}, {}", methods.join(" or "));
     }
     if !matches.headers.is_empty() {
-        let named = |header: &crate::route::HeaderMatch| match header.value {
-            Some(_) => format!("a certain {}", header.name),
-            None => format!("any {}", header.name),
-        };
-        let headers: Vec<_> = matches.headers.iter().map(named).collect();
+        let headers: Vec<_> = matches.headers.iter().map(condition).collect();
         text = format!("{text}, with {}", headers.join(" and "));
     }
     text
+}
+
+/// The start of a host and a path.
+fn place(host: &HostMatch, path: &PathMatch) -> String {
+    let place = match host {
+        HostMatch::Any => path.to_string(),
+        HostMatch::Exact(host) => format!("{host}{path}"),
+        HostMatch::Suffix(suffix) => format!("*{suffix}{path}"),
+    };
+    match place.char_indices().nth(MOST_OF_PLACE) {
+        Some((end, _)) => format!("{}…", &place[..end]),
+        None => place,
+    }
+}
+
+fn condition(header: &HeaderMatch) -> String {
+    match header.value {
+        Some(_) => format!("a certain {}", header.name),
+        None => format!("any {}", header.name),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use crate::config;
 
+    /// The conditions of a route with this `match`.
+    fn takes(conditions: &str) -> String {
+        let text = format!(
+            "listeners: [{{address: \"127.0.0.1:8080\"}}]\nroutes: [{{name: a, match: {{{conditions}}}, echo: true}}]\n"
+        );
+        let loaded = config::parse("routes.yaml", &text, &|_| None).ok().unwrap();
+        super::conditions(&loaded.config.routes[0].matches)
+    }
+
     #[test]
     fn a_route_shows_so_much_of_what_it_takes_and_no_value_of_a_header() {
-        let takes = |conditions: &str| {
-            let text = format!(
-                "listeners: [{{address: \"127.0.0.1:8080\"}}]\nroutes: [{{name: a, match: {{{conditions}}}, echo: true}}]\n"
-            );
-            let Ok(loaded) = config::parse("routes.yaml", &text, &|_| None) else {
-                panic!("{text}")
-            };
-            super::conditions(&loaded.config.routes[0].matches)
-        };
         assert_eq!(
             takes(
                 "host: '*.b.example', path: '/users/{id}', methods: [GET, POST], headers: {x-key: hunter2, x-b: {present: true}}"

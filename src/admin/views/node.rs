@@ -38,22 +38,18 @@ impl NodeReport {
     /// write to Redis, too.
     pub fn read(statement: &[u8]) -> Option<Self> {
         let report: Self = serde_json::from_slice(statement).ok()?;
-        let names = [&report.name, &report.version]
-            .into_iter()
-            .all(|text| is_plain_line(text));
-        let is_plain = names
-            && report
-                .troubled_upstreams
-                .iter()
-                .all(|text| is_plain_line(text));
-        is_plain.then_some(report)
+        let mut upstreams = report.troubled_upstreams.iter();
+        let is_plain = is_plain_line(&report.name)
+            && is_plain_line(&report.version)
+            && upstreams.all(|text| is_plain_line(text));
+        if is_plain { Some(report) } else { None }
     }
 }
 
 /// A node of the fleet.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct NodeView {
-    /// Its number: nodes count from 0, in the order of identifiers that they chose by chance. None
+    /// The number of the node, from 0, in the order of identifiers that nodes chose by chance. None
     /// without a store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
@@ -82,20 +78,19 @@ mod tests {
 
     #[test]
     fn a_report_that_does_not_show_all_it_has_is_none() {
-        let of = |name: &str, upstream: &str| {
-            let troubled_upstreams = vec![upstream.to_owned()];
+        for (name, upstream, is_shown) in [
+            ("edge-1", "web", true),
+            ("edge\u{1b}[2J", "web", false),
+            ("edge-1", "\u{202e}bew", false),
+        ] {
             let report = NodeReport {
                 name: name.to_owned(),
-                troubled_upstreams,
+                troubled_upstreams: vec![upstream.to_owned()],
                 ..NodeReport::default()
             };
-            NodeReport::read(&serde_json::to_vec(&report).unwrap())
-        };
-        assert_eq!(of("edge-1", "web").unwrap().name, "edge-1");
-        assert_eq!(
-            (of("edge\u{1b}[2J", "web"), of("edge-1", "\u{202e}bew")),
-            (None, None)
-        );
+            let read = NodeReport::read(&serde_json::to_vec(&report).unwrap());
+            assert_eq!(read, is_shown.then_some(report));
+        }
         assert_eq!(NodeReport::read(b"{}"), None);
     }
 }

@@ -78,10 +78,10 @@ impl PolicyView {
             ..
         } = applied;
         let leased_us = Some(counting.lease_us()).filter(|lease_us| *lease_us > 0);
-        let plan_from = applied
-            .origin
-            .as_ref()
-            .and_then(|origin| show_origin(origin, plan.is_some()));
+        let plan_from = match &applied.origin {
+            Some(origin) => show_origin(origin, plan.is_some()),
+            None => None,
+        };
         let settled = later.as_deref().map(SettledView::of);
         Self {
             leased_us,
@@ -121,46 +121,43 @@ impl SettledView {
 }
 
 fn show_on_outage(on_outage: OnOutage) -> String {
-    let then = |then: AfterLocal| {
-        if then == AfterLocal::Deny {
-            "deny"
-        } else {
-            "allow"
-        }
-    };
     match on_outage {
         OnOutage::Local => "local".to_owned(),
         OnOutage::Allow => "allow".to_owned(),
         OnOutage::Deny => "deny".to_owned(),
-        OnOutage::LocalFor { time, then: after } => {
-            format!("local for {}, then {}", show_duration(time), then(after))
+        OnOutage::LocalFor { time, then } => {
+            let then = match then {
+                AfterLocal::Deny => "deny",
+                AfterLocal::Allow => "allow",
+            };
+            format!("local for {}, then {then}", show_duration(time))
         }
     }
 }
 
-/// Where a plan is show_origin, in words. `planned`: there is one.
-fn show_origin(origin: &PlanOrigin, planned: bool) -> Option<String> {
+/// The origin of a plan, in words. `has_plan`: there is one.
+fn show_origin(origin: &PlanOrigin, has_plan: bool) -> Option<String> {
     let (hash, reading) = match origin {
-        PlanOrigin::File => return planned.then(|| "the file".to_owned()),
+        PlanOrigin::File if has_plan => return Some("the file".to_owned()),
+        PlanOrigin::File => return None,
         PlanOrigin::Hash { hash, reading } => (hash, reading),
     };
-    let said = match reading.as_ref().map(|reading| &reading.content) {
-        None => {
-            return Some(format!(
-                "the hash {hash}, which was not read: the limit's own rate holds"
-            ));
-        }
-        Some(FieldContent::Plan) => String::new(),
-        Some(FieldContent::Absent) => ", which has none".to_owned(),
-        Some(FieldContent::Invalid(why)) => format!(", which has none that can be read: {why}"),
+    let Some(reading) = reading else {
+        return Some(format!(
+            "the hash {hash}, which was not read: the limit's own rate holds"
+        ));
     };
-    let age = reading.as_ref().map_or(0, |reading| reading.age_us) as f64 / 1_000_000.0;
-    Some(format!("the hash {hash}{said}; read {age:.1}s ago"))
+    let content = match &reading.content {
+        FieldContent::Plan => String::new(),
+        FieldContent::Absent => ", which has none".to_owned(),
+        FieldContent::Invalid(why) => format!(", which has none that can be read: {why}"),
+    };
+    let age = seconds(reading.age_us);
+    Some(format!("the hash {hash}{content}; read {age:.1}s ago"))
 }
 
 impl From<Level> for LevelView {
     fn from(level: Level) -> Self {
-        let seconds = |us: u64| us as f64 / 1_000_000.0;
         Self {
             remaining: level.remaining,
             retry_after: seconds(level.retry_after_us),
@@ -168,4 +165,8 @@ impl From<Level> for LevelView {
             full: level.reset_after_us == 0,
         }
     }
+}
+
+fn seconds(us: u64) -> f64 {
+    us as f64 / 1_000_000.0
 }

@@ -5,18 +5,19 @@ use crate::admin::bucket_service::LevelSource;
 
 /// `response_header x-used, 8000 at most`.
 pub fn show_settled(SettledView { by, max, absent }: &SettledView) -> String {
-    let absent = absent.map_or_else(String::new, |absent| {
-        format!(", {absent} if it does not say")
-    });
+    let absent = match absent {
+        Some(absent) => format!(", {absent} if it does not say"),
+        None => String::new(),
+    };
     format!("{by}, {max} at most{absent}")
 }
 
 /// `10/s by plan gold, burst 20`, or `1000/month in Europe/Berlin, fixed_window`.
 pub fn show_policy(policy: &PolicyView) -> String {
-    let plan = policy
-        .plan
-        .as_ref()
-        .map_or_else(String::new, |plan| format!(" by plan {plan}"));
+    let plan = match &policy.plan {
+        Some(plan) => format!(" by plan {plan}"),
+        None => String::new(),
+    };
     match policy.algorithm.as_str() {
         "token_bucket" => format!("{}{plan}, burst {}", policy.rate, policy.burst),
         other => format!("{}{plan}, {other}", policy.rate),
@@ -40,7 +41,7 @@ pub fn show_wait(level: &LevelView, cost: u64) -> String {
     }
 }
 
-/// Where a level was read.
+/// The place where a level was read.
 pub fn show_source(source: LevelSource) -> &'static str {
     match source {
         LevelSource::Redis => "redis",

@@ -30,12 +30,12 @@ pub struct CredentialFiles {
 struct WatchedFile {
     file: Arc<CredentialFile>,
     watch: FileWatch,
-    /// It is being read. Meanwhile it is not looked at, so that no older version comes after a
-    /// newer one.
+    /// A reading is under way. Meanwhile the file is not looked at, so that no older version comes
+    /// after a newer one.
     is_read: bool,
 }
 
-/// A file of credentials, and the authenticators that go by it. It is read once for all of them.
+/// A file of credentials, read once for all authenticators that go by it.
 struct CredentialFile {
     path: PathBuf,
     authenticators: Vec<Arc<NamedAuthenticator>>,
@@ -67,9 +67,9 @@ impl CredentialFiles {
                     .push(authenticator.clone());
             }
         }
-        let files = by_path
-            .into_iter()
-            .map(|(path, authenticators)| WatchedFile {
+        let mut files = Vec::new();
+        for (path, authenticators) in by_path {
+            files.push(WatchedFile {
                 watch: FileWatch::new(path.to_owned()),
                 file: Arc::new(CredentialFile {
                     path: path.to_owned(),
@@ -77,8 +77,9 @@ impl CredentialFiles {
                 }),
                 is_read: false,
             });
+        }
         Self {
-            files: files.collect(),
+            files,
             readings: JoinSet::new(),
         }
     }
@@ -88,11 +89,10 @@ impl CredentialFiles {
     /// # Errors
     /// The mistakes in the first file that cannot be used.
     pub fn read(self) -> Result<PreparedCredentials, Mistakes> {
-        let materials = self
-            .files
-            .iter()
-            .map(|watched| watched.file.read())
-            .collect::<Result<_, _>>()?;
+        let mut materials = Vec::with_capacity(self.files.len());
+        for watched in &self.files {
+            materials.push(watched.file.read()?);
+        }
         Ok(PreparedCredentials {
             files: self,
             materials,
@@ -132,24 +132,22 @@ impl CredentialFiles {
         match self.readings.join_next().await {
             None => pending().await,
             Some(Ok(ReadFile { file, result })) => {
-                let read = self
-                    .files
-                    .iter_mut()
-                    .filter(|watched| Arc::ptr_eq(&watched.file, &file));
                 let may_pass = result.as_ref().is_err_and(Mistakes::may_pass);
-                read.for_each(|watched| {
-                    watched.is_read = false;
-                    if may_pass {
-                        watched.watch.find_again();
+                for watched in &mut self.files {
+                    if Arc::ptr_eq(&watched.file, &file) {
+                        watched.is_read = false;
+                        if may_pass {
+                            watched.watch.find_again();
+                        }
                     }
-                });
+                }
                 file.take_over(result);
             }
             Some(Err(error)) => {
                 tracing::error!(%error, "the reading of a file of credentials failed: nothing has changed");
-                self.files
-                    .iter_mut()
-                    .for_each(|watched| watched.is_read = false);
+                for watched in &mut self.files {
+                    watched.is_read = false;
+                }
             }
         }
     }
@@ -157,14 +155,8 @@ impl CredentialFiles {
 
 impl CredentialFile {
     fn read(&self) -> Result<Vec<Box<dyn CredentialSet>>, Mistakes> {
-        read(
-            &self.path,
-            &self
-                .authenticators
-                .iter()
-                .map(|one| &*one.spec)
-                .collect::<Vec<_>>(),
-        )
+        let specs: Vec<_> = self.authenticators.iter().map(|one| &*one.spec).collect();
+        read(&self.path, &specs)
     }
 
     fn take_over(&self, result: Result<Vec<Box<dyn CredentialSet>>, Mistakes>) {
@@ -172,7 +164,8 @@ impl CredentialFile {
         match result {
             Ok(materials) => {
                 for (authenticator, material) in self.authenticators.iter().zip(materials) {
-                    let (name, entries) = (&authenticator.spec.name, material.count());
+                    let name = &authenticator.spec.name;
+                    let entries = material.count();
                     tracing::info!(%file, authenticator = %name, entries, "credentials reloaded");
                     authenticator.install(material);
                 }

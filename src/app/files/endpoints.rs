@@ -9,7 +9,6 @@ use std::sync::Arc;
 use crate::config::watch::{FileWatch, Sighting};
 use crate::config::{self, Config, Mistakes};
 use crate::gateway::Gateway;
-use crate::upstream::discovery::DiscoverySpec;
 use crate::upstream::endpoints::EndpointSpec;
 use crate::upstream::watch::discover;
 use crate::upstream::{Upstream, UpstreamSpec};
@@ -36,28 +35,30 @@ impl EndpointFiles {
     /// # Errors
     /// The mistakes in the first file that cannot be used.
     pub fn prepare(gateway: &Gateway) -> Result<PreparedEndpoints, Mistakes> {
-        let with_file = gateway
-            .upstreams
-            .values()
-            .filter_map(|upstream| Some((upstream, file(upstream.spec())?)));
-        let watched = with_file.map(|(upstream, file)| WatchedUpstream {
-            upstream: upstream.clone(),
-            watch: FileWatch::new(file.to_owned()),
-        });
-        let files = Self(watched.collect());
-        let lists = files
-            .0
-            .iter()
-            .map(|one| config::load_endpoints(one.watch.path(), one.upstream.spec()));
-        let lists = lists.collect::<Result<_, _>>()?;
-        Ok(PreparedEndpoints { files, lists })
+        let mut watched = Vec::new();
+        let mut lists = Vec::new();
+        for upstream in gateway.upstreams.values() {
+            if let Some(file) = file(upstream.spec()) {
+                let watch = FileWatch::new(file.to_owned());
+                lists.push(config::load_endpoints(file, upstream.spec())?);
+                watched.push(WatchedUpstream {
+                    upstream: upstream.clone(),
+                    watch,
+                });
+            }
+        }
+        Ok(PreparedEndpoints {
+            files: Self(watched),
+            lists,
+        })
     }
 
     /// Looks whether a file has changed, and if so takes it over, or logs why not and changes
     /// nothing.
     pub fn check(&mut self) {
         for WatchedUpstream { upstream, watch } in &mut self.0 {
-            let (file, name) = (watch.path().display().to_string(), &*upstream.spec().name);
+            let file = watch.path().display().to_string();
+            let name = &*upstream.spec().name;
             match watch.look() {
                 Sighting::Same => {}
                 Sighting::Gone => {
@@ -114,18 +115,15 @@ fn install(upstream: &Upstream, endpoints: Vec<EndpointSpec>) {
 /// # Errors
 /// The mistakes in the first that cannot be used.
 pub fn check(config: &Config) -> Result<(), Mistakes> {
-    config
-        .upstreams
-        .iter()
-        .try_for_each(|spec| match file(spec) {
-            Some(file) => config::load_endpoints(file, spec).map(drop),
-            None => Ok(()),
-        })
+    for spec in &config.upstreams {
+        if let Some(file) = file(spec) {
+            config::load_endpoints(file, spec)?;
+        }
+    }
+    Ok(())
 }
 
 fn file(spec: &UpstreamSpec) -> Option<&Path> {
-    spec.discovery
-        .as_ref()
-        .and_then(DiscoverySpec::file)
-        .map(|path| &**path)
+    let file = spec.discovery.as_ref()?.file()?;
+    Some(file)
 }

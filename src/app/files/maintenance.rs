@@ -24,22 +24,18 @@ struct WatchedRoute {
 impl MaintenanceFiles {
     /// The routes of `gateway`, each as its file has it now.
     pub fn of(gateway: &Gateway) -> Self {
-        let routes = gateway
-            .routes
-            .iter()
-            .filter_map(|runtime| runtime.guard.maintenance.clone());
-        let mut files = Self(
-            routes
-                .map(|maintenance| WatchedRoute {
-                    maintenance,
+        let mut files = Vec::new();
+        for runtime in &gateway.routes {
+            if let Some(maintenance) = &runtime.guard.maintenance {
+                let mut watched = WatchedRoute {
+                    maintenance: maintenance.clone(),
                     is_unknown: false,
-                })
-                .collect(),
-        );
-        for watched in &mut files.0 {
-            watched.look();
+                };
+                watched.look();
+                files.push(watched);
+            }
         }
-        files
+        Self(files)
     }
 
     /// Shows by log and metrics which routes are under maintenance, in place of those of `before`.
@@ -67,10 +63,8 @@ impl MaintenanceFiles {
             }
             let maintenance = &watched.maintenance;
             maintenance.show();
-            let (route, file) = (
-                &*maintenance.route,
-                maintenance.file().unwrap_or("".as_ref()).display(),
-            );
+            let route = &*maintenance.route;
+            let file = maintenance.file().unwrap_or("".as_ref()).display();
             if maintenance.is_on() {
                 tracing::info!(route, %file, "maintenance begins: the file is there");
             } else {

@@ -5,7 +5,7 @@
 //! change is only read once no file is being written any more: a certificate and its key change one
 //! after the other.
 
-use std::iter;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,10 +47,10 @@ impl TlsFiles {
     /// The first file that cannot be used.
     pub fn load(config: &Config) -> Result<Self, TlsFileError> {
         let PreparedTls { settings, watches } = prepare(config, &[])?;
-        let acceptor = |settings: Option<TlsSettings>| {
-            settings.map(|settings| Arc::new(TlsAcceptor::new(settings)))
-        };
-        let acceptors = settings.into_iter().map(acceptor).collect();
+        let mut acceptors = Vec::with_capacity(settings.len());
+        for settings in settings {
+            acceptors.push(settings.map(|settings| Arc::new(TlsAcceptor::new(settings))));
+        }
         let mut this = Self {
             acceptors,
             watches,
@@ -148,11 +148,9 @@ impl TlsFiles {
 
     fn each_certificate(&self, mut look: impl FnMut(&ServerCertificate)) {
         for acceptor in self.acceptors.iter().flatten() {
-            acceptor
-                .settings()
-                .certificates()
-                .iter()
-                .for_each(&mut look);
+            for certificate in acceptor.settings().certificates() {
+                look(certificate);
+            }
         }
     }
 }
@@ -162,39 +160,42 @@ fn prepare(
     running: &[Option<Arc<TlsAcceptor>>],
 ) -> Result<PreparedTls, TlsFileError> {
     let watches = watches(config);
-    let settings = specs(config).enumerate().map(|(index, spec)| {
-        let before = running
-            .get(index)
-            .and_then(Option::as_ref)
-            .map(|acceptor| acceptor.settings());
-        spec.map(|spec| TlsSettings::load(spec, before.as_deref()))
-            .transpose()
-    });
+    let mut all = Vec::new();
+    for (index, spec) in specs(config).into_iter().enumerate() {
+        let mut settings = None;
+        if let Some(spec) = spec {
+            let acceptor = running.get(index).and_then(Option::as_ref);
+            let before = acceptor.map(|acceptor| acceptor.settings());
+            settings = Some(TlsSettings::load(spec, before.as_deref())?);
+        }
+        all.push(settings);
+    }
     Ok(PreparedTls {
-        settings: settings.collect::<Result<_, _>>()?,
+        settings: all,
         watches,
     })
 }
 
 fn watches(config: &Config) -> TlsFileWatches {
-    TlsFileWatches::new(
-        specs(config)
-            .flatten()
-            .flat_map(|spec| spec.files())
-            .cloned()
-            .collect(),
-    )
+    let mut files = BTreeSet::new();
+    for spec in specs(config).into_iter().flatten() {
+        files.extend(spec.files().cloned());
+    }
+    TlsFileWatches::new(files)
 }
 
-/// The admin server's first: a file with other listeners leaves it in its place.
-fn specs(config: &Config) -> impl Iterator<Item = Option<&TlsServerSpec>> {
+/// The settings of the admin server, then those of the listeners: a file with other listeners
+/// leaves the first in its place.
+fn specs(config: &Config) -> Vec<Option<&TlsServerSpec>> {
     let admin = config.admin.as_ref().and_then(|admin| admin.tls.as_ref());
-    iter::once(admin).chain(
+    let mut specs = vec![admin];
+    specs.extend(
         config
             .listeners
             .iter()
             .map(|listener| listener.tls.as_ref()),
-    )
+    );
+    specs
 }
 
 /// Checks every file that `config` names.

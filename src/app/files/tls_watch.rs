@@ -1,7 +1,7 @@
 //! Files of TLS under watch, which are taken over together: a certificate and its key change one
 //! after the other.
 //!
-//! Guarantees that a change is told only once no file is being written any more.
+//! Guarantees that a change is reported only once no file is being written any more.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -54,7 +54,8 @@ impl TlsFileWatches {
             self.waits += 1;
             return false;
         }
-        (self.stale, self.waits) = (false, 0);
+        self.stale = false;
+        self.waits = 0;
         true
     }
 
@@ -71,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pair_is_told_once_when_both_of_its_files_stand_still() {
+    fn a_pair_is_reported_once_when_both_of_its_files_stand_still() {
         let folder = tempfile::tempdir().unwrap();
         let [certificate, key] = ["certificate", "key"].map(|file| folder.path().join(file));
         for file in [&certificate, &key] {

@@ -20,7 +20,8 @@ pub use crate::team::policies::handle::Policies;
 pub use crate::team::policies::local::NodePolicies;
 pub use crate::team::policies::news::PolicyNews;
 use crate::team::policies::service::tells_of_policies;
-use crate::team::policies::start::{self, FirstPolicies};
+use crate::team::policies::start;
+pub use crate::team::policies::start::FirstPolicies;
 use crate::team::rollout::watch::{self as rollout, WatchedGateway};
 use crate::team::{Team, api};
 

@@ -26,31 +26,30 @@ use super::take_over_right::TakeOverRight;
 /// Pause after a hand-over could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Duplicates of the listening sockets. They stay open while connections are accepted, and no
-/// longer.
+/// Duplicates of the listening sockets, open while connections are accepted and no longer.
 #[derive(Default)]
 pub struct OfferedSockets {
     pub listeners: Vec<SocketGroup>,
-    /// Each of the admin server, by the address that the file has.
+    /// The sockets of the admin server, by the addresses that the file has.
     pub admin: Vec<(SocketAddr, TcpListener)>,
 }
 
 /// The successor, once it serves.
 #[derive(Clone, Copy, Debug)]
 pub struct Successor {
-    /// Unknown, if it did not wait until it was answered.
+    /// `None`: the successor did not wait for an answer.
     pub pid: Option<u32>,
 }
 
 /// The sockets on offer, and the processes that have them.
 pub struct OfferState {
     pub sockets: Option<Arc<OfferedSockets>>,
-    /// The processes that have them, and may begin to serve.
+    /// The processes that have the sockets, and may begin to serve.
     pub starting: Vec<u32>,
 }
 
-/// The processes that ask for the sockets. Several may have them at a time, so one that hangs keeps
-/// no other from taking over: the first that serves does.
+/// The processes that ask for the sockets. Several may have them at a time, and the first that
+/// serves takes over: a process that hangs keeps no other from it.
 pub struct HandoverAttempts {
     listener: UnixListener,
     right: TakeOverRight,
@@ -61,20 +60,20 @@ pub struct HandoverAttempts {
 /// A process at the other end of a stream.
 struct AskingProcess {
     stream: HandoverStream,
-    /// Of one that has asked for the sockets. It has them, and does not serve yet.
+    /// The process that has the sockets, and does not serve yet. `None`: it has not asked for them.
     pid: Option<u32>,
 }
 
 /// The result of looking at what a process said.
 enum HandoverStep {
-    /// It has more to say.
+    /// The process has more to say.
     Waits,
     Ended,
     TakenOver(Successor),
 }
 
 impl HandoverAttempts {
-    /// Answers those who ask at `listener` for what is on offer.
+    /// Answers processes that ask at `listener` for what is on offer.
     pub fn new(
         listener: UnixListener,
         right: TakeOverRight,
@@ -106,21 +105,20 @@ impl HandoverAttempts {
     /// Waits until something comes, and answers it. Returns the process that has taken over.
     fn next(&mut self) -> io::Result<Option<Successor>> {
         let mut sources = vec![PollFd::new(&self.listener, PollFlags::IN)];
-        sources.extend(
-            self.processes
-                .iter()
-                .map(|process| PollFd::from_borrowed_fd(process.stream.as_fd(), PollFlags::IN)),
-        );
+        for process in &self.processes {
+            let descriptor = process.stream.as_fd();
+            sources.push(PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
+        }
         retry_on_intr(|| poll(&mut sources, None))?;
         let is_ready: Vec<bool> = sources
             .iter()
             .map(|source| !source.revents().is_empty())
             .collect();
         // From the last: taking one out leaves those before it where they are.
-        for index in (0..self.processes.len())
-            .rev()
-            .filter(|index| is_ready[index + 1])
-        {
+        for index in (0..self.processes.len()).rev() {
+            if !is_ready[index + 1] {
+                continue;
+            }
             let mut process = self.processes.remove(index);
             match self.answer(&mut process) {
                 Ok(HandoverStep::Waits) => self.processes.insert(index, process),
@@ -129,11 +127,8 @@ impl HandoverAttempts {
                 Err(error) => log_failure(&error),
             }
         }
-        self.state.lock().starting = self
-            .processes
-            .iter()
-            .filter_map(|process| process.pid)
-            .collect();
+        let starting = self.processes.iter().filter_map(|process| process.pid);
+        self.state.lock().starting = starting.collect();
         if is_ready[0] {
             match self.listener.accept() {
                 Ok((stream, _)) => self.begin(stream)?,
@@ -163,12 +158,18 @@ impl HandoverAttempts {
         }
         match (process.pid, process.stream.receive(Some(PROMPT))?) {
             (None, Some(HandoverMessage::TakeOver { protocol, pid })) => {
-                process.pid = hand_over(&mut process.stream, (protocol, pid), self)?;
-                Ok(if process.pid.is_some() {
-                    HandoverStep::Waits
+                if protocol != PROTOCOL {
+                    let reason =
+                        format!("it speaks version {PROTOCOL} of hand-overs, not {protocol}");
+                    refuse(&mut process.stream, &reason)?;
+                    anyhow::bail!(reason);
+                }
+                if self.hand_over(&mut process.stream, pid)? {
+                    process.pid = Some(pid);
+                    Ok(HandoverStep::Waits)
                 } else {
-                    HandoverStep::Ended
-                })
+                    Ok(HandoverStep::Ended)
+                }
             }
             // A gateway that starts looks whether anybody is here.
             (None, None) => Ok(HandoverStep::Ended),
@@ -181,26 +182,40 @@ impl HandoverAttempts {
         }
     }
 
-    /// Leaves the sockets to the process that is the first to serve.
-    fn release(&mut self, stream: &mut HandoverStream, pid: u32) -> anyhow::Result<HandoverStep> {
-        let successor = self.right.take()?.then_some(pid);
-        let reason = match successor {
-            Some(pid) => format!("the process {pid} has taken over meanwhile"),
-            // It was not answered in time.
-            None => "another process has taken over meanwhile".to_owned(),
+    /// Gives the sockets to the process `pid`. False: this gateway is stopping, and keeps them.
+    fn hand_over(&self, stream: &mut HandoverStream, pid: u32) -> io::Result<bool> {
+        let sockets = {
+            let mut state = self.state.lock();
+            if state.sockets.is_some() {
+                state.starting.push(pid);
+            }
+            state.sockets.clone()
         };
-        self.refuse_others(&reason);
-        let answer = if successor.is_some() {
-            HandoverMessage::Draining
-        } else {
-            HandoverMessage::Refused { reason }
+        let Some(sockets) = sockets else {
+            refuse(stream, "it is stopping")?;
+            return Ok(false);
         };
-        // Nobody asks here any more, once the successor knows.
-        let _ = stream.send(&answer, &[]);
-        Ok(HandoverStep::TakenOver(Successor { pid: successor }))
+        tracing::info!(pid, "handing the listening sockets over");
+        send_all(stream, self, &sockets)?;
+        Ok(true)
     }
 
-    /// Tells those that do not serve yet that they are too late.
+    /// Leaves the sockets to the process that is the first to serve.
+    fn release(&mut self, stream: &mut HandoverStream, pid: u32) -> anyhow::Result<HandoverStep> {
+        if self.right.take()? {
+            self.refuse_others(&format!("the process {pid} has taken over meanwhile"));
+            // Nobody asks here any more, once the successor knows.
+            let _ = stream.send(&HandoverMessage::Draining, &[]);
+            return Ok(HandoverStep::TakenOver(Successor { pid: Some(pid) }));
+        }
+        // A process that was not answered in time has taken over.
+        let reason = "another process has taken over meanwhile";
+        self.refuse_others(reason);
+        let _ = refuse(stream, reason);
+        Ok(HandoverStep::TakenOver(Successor { pid: None }))
+    }
+
+    /// Tells the processes that do not serve yet that they are too late.
     fn refuse_others(&mut self, reason: &str) {
         for mut process in self.processes.drain(..) {
             if let Some(pid) = process.pid {
@@ -209,12 +224,7 @@ impl HandoverAttempts {
                     "a process is too late to take over: end it if it does not end by itself"
                 );
             }
-            if let Err(error) = process.stream.send(
-                &HandoverMessage::Refused {
-                    reason: reason.to_owned(),
-                },
-                &[],
-            ) {
+            if let Err(error) = refuse(&mut process.stream, reason) {
                 tracing::debug!(%error, pid = process.pid, "a process was not told that it is too late");
             }
         }
@@ -225,41 +235,9 @@ fn log_failure(error: &anyhow::Error) {
     tracing::warn!(error = %format!("{error:#}"), "a hand-over failed: nothing changes");
 }
 
-/// Gives the sockets to a process that has asked for them. `None`: it does not get them.
-fn hand_over(
-    stream: &mut HandoverStream,
-    (protocol, pid): (u32, u32),
-    own: &HandoverAttempts,
-) -> anyhow::Result<Option<u32>> {
-    if protocol != PROTOCOL {
-        let reason = format!("it speaks version {PROTOCOL} of hand-overs, not {protocol}");
-        stream.send(
-            &HandoverMessage::Refused {
-                reason: reason.clone(),
-            },
-            &[],
-        )?;
-        anyhow::bail!(reason);
-    }
-    let sockets = {
-        let mut state = own.state.lock();
-        if state.sockets.is_some() {
-            state.starting.push(pid);
-        }
-        state.sockets.clone()
-    };
-    let Some(sockets) = sockets else {
-        stream.send(
-            &HandoverMessage::Refused {
-                reason: "it is stopping".to_owned(),
-            },
-            &[],
-        )?;
-        return Ok(None);
-    };
-    tracing::info!(pid, "handing the listening sockets over");
-    send_all(stream, own, &sockets)?;
-    Ok(Some(pid))
+fn refuse(stream: &mut HandoverStream, reason: &str) -> io::Result<()> {
+    let reason = reason.to_owned();
+    stream.send(&HandoverMessage::Refused { reason }, &[])
 }
 
 fn send_all(
@@ -278,10 +256,9 @@ fn send_all(
         };
         for some in sockets.chunks(MOST_DESCRIPTORS) {
             let descriptors: Vec<BorrowedFd<'_>> = some.iter().map(AsFd::as_fd).collect();
-            let (configured, name) = (configured.clone(), name.clone());
             let line = HandoverMessage::Listener {
-                configured,
-                name,
+                configured: configured.clone(),
+                name: name.clone(),
                 descriptors: descriptors.len(),
             };
             stream.send(&line, &descriptors)?;

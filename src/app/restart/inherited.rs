@@ -47,15 +47,15 @@ impl SocketGroup {
 impl InheritedSockets {
     /// Takes the sockets for the listener at `address`, or of this `name`.
     pub fn take(&mut self, address: &ListenAddress, name: Option<&str>) -> Option<SocketGroup> {
-        let named = self
-            .groups
-            .iter()
-            .position(|group| name.is_some() && group.name.as_deref() == name);
-        let found = named.or_else(|| {
-            self.groups
-                .iter()
-                .position(|group| group.is_for(address, name))
-        })?;
+        let mut groups = self.groups.iter();
+        let named = groups.position(|group| name.is_some() && group.name.as_deref() == name);
+        let found = match named {
+            Some(named) => named,
+            None => {
+                let mut groups = self.groups.iter();
+                groups.position(|group| group.is_for(address, name))?
+            }
+        };
         Some(self.groups.remove(found))
     }
 
@@ -63,10 +63,8 @@ impl InheritedSockets {
     /// lost.
     pub fn close(self) {
         for group in self.groups {
-            let address = group
-                .address()
-                .map(|address| address.to_string())
-                .unwrap_or_default();
+            let address = group.address();
+            let address = address.map_or_else(String::new, |address| address.to_string());
             let name = group.name.unwrap_or_default();
             tracing::warn!(%address, name, "an inherited socket is no listener's: closed");
         }
@@ -143,8 +141,8 @@ mod tests {
         let mut inherited = InheritedSockets {
             groups: vec![group(Some("api")), group(Some("unknown")), group(None)],
         };
-        let address = |index: usize| inherited.groups[index].address().unwrap();
-        let (unknown, unnamed) = (address(1), address(2));
+        let unknown = inherited.groups[1].address().unwrap();
+        let unnamed = inherited.groups[2].address().unwrap();
         let elsewhere = &"127.0.0.1:1".parse().unwrap();
         assert_eq!(
             inherited

@@ -24,10 +24,10 @@ use crate::transport::listen_address::ListenAddress;
 /// lines.
 pub const MOST_DESCRIPTORS: usize = 64;
 
-/// The longest that an answer takes which needs no work.
+/// The longest that an answer without work takes.
 pub const PROMPT: Duration = Duration::from_secs(10);
 
-/// A line may have as many bytes.
+/// The most bytes of a line.
 const LONGEST_LINE: usize = 64 * 1024;
 
 /// A line of a hand-over, in the order in which they are said.
@@ -192,10 +192,16 @@ mod tests {
 
     use super::*;
 
+    fn addresses(sockets: &[TcpListener]) -> Vec<SocketAddr> {
+        let addresses = sockets.iter().map(|socket| socket.local_addr().unwrap());
+        addresses.collect()
+    }
+
     #[test]
     fn descriptors_arrive_with_their_lines() {
         let (near, far) = UnixStream::pair().unwrap();
-        let (mut near, mut far) = (HandoverStream::new(near), HandoverStream::new(far));
+        let mut near = HandoverStream::new(near);
+        let mut far = HandoverStream::new(far);
         let open: Vec<_> = (0..MOST_DESCRIPTORS + 3)
             .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
             .collect();
@@ -221,12 +227,6 @@ mod tests {
                     .map(TcpListener::from),
             );
         }
-        let addresses = |sockets: &[TcpListener]| -> Vec<_> {
-            sockets
-                .iter()
-                .map(|socket| socket.local_addr().unwrap())
-                .collect()
-        };
         assert_eq!(addresses(&received), addresses(&open));
         assert_eq!(far.receive(Some(PROMPT)).unwrap(), None);
     }
@@ -234,7 +234,8 @@ mod tests {
     #[test]
     fn a_line_that_lacks_its_descriptors_is_an_error() {
         let (near, far) = UnixStream::pair().unwrap();
-        let (mut near, mut far) = (HandoverStream::new(near), HandoverStream::new(far));
+        let mut near = HandoverStream::new(near);
+        let mut far = HandoverStream::new(far);
         near.send(
             &HandoverMessage::Handover {
                 pid: 1,

@@ -1,5 +1,5 @@
 //! The side of a hand-over that is taken over: gives its listening sockets to the process that asks
-//! for them, and goes on serving until that one says that it serves.
+//! for them, and goes on serving until that process says that it serves.
 //!
 //! Guarantees that a successor which fails to start changes nothing.
 
@@ -17,15 +17,15 @@ use super::attempts::{HandoverAttempts, OfferState, OfferedSockets, Successor};
 use super::take_over_right::TakeOverRight;
 use crate::transport::listening_socket::bind_unix;
 
-/// Where a successor asks, and what it gets.
+/// The socket where a successor asks, and the right that it gets.
 pub struct HandoverPoint {
     path: PathBuf,
     listener: UnixListener,
     right: TakeOverRight,
 }
 
-/// An offer of which nobody knows yet: a process that takes over is asked for nothing before it
-/// has.
+/// An offer that is not answered yet: a process that takes over answers no successor before it
+/// serves.
 pub struct PreparedOffer {
     opening: mpsc::Sender<()>,
     successor: oneshot::Receiver<Successor>,
@@ -69,7 +69,8 @@ impl HandoverPoint {
         };
         let state = Arc::new(Mutex::new(state));
         let attempts = HandoverAttempts::new(self.listener, self.right, state.clone());
-        let ((opening, opened), (sender, successor)) = (mpsc::channel(), oneshot::channel());
+        let (opening, opened) = mpsc::channel();
+        let (sender, successor) = oneshot::channel();
         thread::Builder::new()
             .name("handover".to_owned())
             .spawn(move || {

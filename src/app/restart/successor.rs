@@ -154,8 +154,8 @@ fn address(sockets: &[ListeningSocket]) -> Option<ListenAddress> {
 }
 
 impl Predecessor {
-    /// Tells it that this process serves from now on: it drains. One that has ended meanwhile needs
-    /// not be told.
+    /// Tells the predecessor that this process serves from now on, and that it is to drain. A
+    /// predecessor that has ended meanwhile need not know.
     ///
     /// # Errors
     /// When another process has taken over meanwhile.

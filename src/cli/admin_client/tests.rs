@@ -26,24 +26,21 @@ fn an_admin_port_is_a_plain_authority() {
 fn a_file_without_a_token_is_no_way_to_ask_as_nobody() {
     let port: AdminPort = "http://127.0.0.1:9901".parse().unwrap();
     let file = tempfile::NamedTempFile::new().unwrap();
-    let asked = |text: &str| {
-        std::fs::write(file.path(), text).unwrap();
-        let access = AdminAccessArgs {
-            ca: AdminCaArgs { admin_ca: None },
-            token_file: Some(file.path().to_owned()),
-        };
-        access
-            .of(&port)
-            .map(|port| port.bearer.unwrap())
-            .map_err(|error| format!("{error:#}"))
+    let access = AdminAccessArgs {
+        ca: AdminCaArgs { admin_ca: None },
+        token_file: Some(file.path().to_owned()),
     };
-    assert_eq!(asked(" secret\n").unwrap(), "Bearer secret");
+    std::fs::write(file.path(), " secret\n").unwrap();
+    let asked = access.apply_to(&port).unwrap();
+    assert_eq!(asked.bearer.unwrap(), "Bearer secret");
     let why = format!(
         "cannot read the token from {}: it is empty",
         file.path().display()
     );
     for empty in ["", " \r\n"] {
-        assert_eq!(asked(empty).unwrap_err(), why);
+        std::fs::write(file.path(), empty).unwrap();
+        let error = access.apply_to(&port).unwrap_err();
+        assert_eq!(format!("{error:#}"), why);
     }
 }
 

@@ -7,7 +7,7 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use serde_json::json;
 use tollgate_policies::people::{
-    AccountChange, EarlierTokens, NewAccount, OidcSubject, RoleChange, UserAccount,
+    AccountChange, EarlierTokens, NewAccount, OidcSubject, People, RoleChange, UserAccount,
 };
 
 use super::roles::{RoleArgs, show_rights};
@@ -16,8 +16,8 @@ use crate::cli::output::CommandOutput;
 
 /// Make and change the accounts of people who may use the admin port.
 ///
-/// They live in the database that the file names under `policies`. Needs no running gateway, and
-/// works while one runs. Passwords have 12 characters or more; they are asked for on the terminal,
+/// Accounts live in the database that the file names under `policies`. Needs no running gateway,
+/// and works while one runs. Passwords have 12 characters or more; they are asked for on the terminal,
 /// or read from the first line of standard input.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -36,7 +36,7 @@ pub struct AccountArgs {
 enum AccountCommand {
     /// Make an account, and ask for its password.
     Create {
-        /// Its name: letters, digits and . _ @ + -
+        /// The account's name: letters, digits and . _ @ + -
         name: String,
         #[command(flatten)]
         roles: RoleArgs,
@@ -132,39 +132,18 @@ pub fn run(args: AccountArgs) -> anyhow::Result<CommandOutput> {
             } else {
                 Some(ask_password(&name)?)
             };
-            let display_name = display_name.unwrap_or_else(|| name.clone());
             let new = NewAccount {
+                display_name: display_name.unwrap_or_else(|| name.clone()),
                 name,
-                display_name,
                 password,
                 subject: subject.and_then(pair),
                 rights: roles.rights(),
             };
-            database.with_people(async |people| {
-                let made = people.create(&new).await?;
-                let mut shown = show_rights(&made.rights);
-                if let Some(OidcSubject { issuer, subject }) = &made.subject {
-                    shown = format!("{shown}; signs in as {subject} at {issuer}");
-                }
-                record(
-                    &people,
-                    "account_create",
-                    &format!("account {}", made.name),
-                    &shown,
-                )
-                .await?;
-                Ok(format!("made the account {} ({shown})\n", made.name))
-            })
+            database.with_people(async |people| create(&people, &new).await)
         }
-        AccountCommand::List { json, database } => database.with_people(async |people| {
-            let accounts = people.accounts().await?;
-            Ok(if json {
-                serde_json::to_string_pretty(&accounts.iter().map(in_json).collect::<Vec<_>>())?
-                    + "\n"
-            } else {
-                table(&accounts)
-            })
-        }),
+        AccountCommand::List { json, database } => {
+            database.with_people(async |people| list(&people, json).await)
+        }
         AccountCommand::Change {
             name,
             roles,
@@ -175,87 +154,122 @@ pub fn run(args: AccountArgs) -> anyhow::Result<CommandOutput> {
             no_subject,
             database,
         } => {
-            let subject = if no_subject {
-                Some(None)
-            } else {
-                subject.map(pair)
+            let mut role_changes = roles.changes();
+            if no_fleet_role {
+                role_changes.insert(0, RoleChange::Fleet(None));
+            }
+            let wanted = AccountChange {
+                display_name,
+                roles: role_changes,
+                subject: if no_subject {
+                    Some(None)
+                } else {
+                    subject.map(pair)
+                },
+                disabled: if enable { Some(false) } else { None },
+                ..AccountChange::default()
             };
-            database.with_people(async |people| {
-                let no_fleet_role = no_fleet_role.then_some(RoleChange::Fleet(None));
-                let change = AccountChange {
-                    display_name,
-                    roles: no_fleet_role.into_iter().chain(roles.changes()).collect(),
-                    subject,
-                    disabled: enable.then_some(false),
-                    ..AccountChange::default()
-                };
-                let changed = people.change(&name, &change).await?;
-                let mut shown = show_rights(&changed.rights);
-                if let (Some(OidcSubject { issuer, subject }), Some(_)) =
-                    (&changed.subject, &change.subject)
-                {
-                    shown = format!("{shown}; signs in as {subject} at {issuer}");
-                }
-                record(
-                    &people,
-                    "account_change",
-                    &format!("account {name}"),
-                    &shown,
-                )
-                .await?;
-                Ok(format!("changed the account {name} ({shown})\n"))
-            })
+            database.with_people(async |people| change(&people, &name, &wanted).await)
         }
-        AccountCommand::Disable { name, database } => database.with_people(async |people| {
-            people
-                .change(
-                    &name,
-                    &AccountChange {
-                        disabled: Some(true),
-                        ..AccountChange::default()
-                    },
-                )
-                .await?;
-            record(&people, "account_disable", &format!("account {name}"), "").await?;
-            Ok(format!("disabled the account {name}\n"))
-        }),
+        AccountCommand::Disable { name, database } => {
+            database.with_people(async |people| disable(&people, &name).await)
+        }
         AccountCommand::Password {
             name,
             keep_tokens,
             database,
         } => {
             let password = ask_password(&name)?;
-            database.with_people(async |people| {
-                let tokens = if keep_tokens {
-                    EarlierTokens::Keep
-                } else {
-                    EarlierTokens::Revoke
-                };
-                people.set_password(&name, &password, tokens).await?;
-                let ended = if keep_tokens {
-                    ""
-                } else {
-                    ", and its tokens were revoked"
-                };
-                record(
-                    &people,
-                    "account_password",
-                    &format!("account {name}"),
-                    ended.trim_start_matches(", "),
-                )
-                .await?;
-                Ok(format!(
-                    "set the password of {name}: its sessions have ended{ended}\n"
-                ))
-            })
+            let tokens = if keep_tokens {
+                EarlierTokens::Keep
+            } else {
+                EarlierTokens::Revoke
+            };
+            database
+                .with_people(async |people| set_password(&people, &name, &password, tokens).await)
         }
-        AccountCommand::Remove { name, database } => database.with_people(async |people| {
-            people.remove(&name).await?;
-            record(&people, "account_remove", &format!("account {name}"), "").await?;
-            Ok(format!("removed the account {name}\n"))
-        }),
+        AccountCommand::Remove { name, database } => {
+            database.with_people(async |people| remove(&people, &name).await)
+        }
     };
-    done.map(CommandOutput::Done)
+    Ok(CommandOutput::Done(done?))
+}
+
+async fn create(people: &People, new: &NewAccount) -> anyhow::Result<String> {
+    let account = people.create(new).await?;
+    let shown = show_account(&account, account.subject.as_ref());
+    let object = format!("account {}", account.name);
+    record(people, "account_create", &object, &shown).await?;
+    Ok(format!("made the account {} ({shown})\n", account.name))
+}
+
+async fn list(people: &People, as_json: bool) -> anyhow::Result<String> {
+    let accounts = people.accounts().await?;
+    if !as_json {
+        return Ok(table(&accounts));
+    }
+    let accounts: Vec<_> = accounts.iter().map(in_json).collect();
+    Ok(serde_json::to_string_pretty(&accounts)? + "\n")
+}
+
+async fn change(people: &People, name: &str, change: &AccountChange) -> anyhow::Result<String> {
+    let account = people.change(name, change).await?;
+    let subject = match change.subject {
+        Some(_) => account.subject.as_ref(),
+        None => None,
+    };
+    let shown = show_account(&account, subject);
+    let object = format!("account {name}");
+    record(people, "account_change", &object, &shown).await?;
+    Ok(format!("changed the account {name} ({shown})\n"))
+}
+
+async fn disable(people: &People, name: &str) -> anyhow::Result<String> {
+    let change = AccountChange {
+        disabled: Some(true),
+        ..AccountChange::default()
+    };
+    people.change(name, &change).await?;
+    record(people, "account_disable", &format!("account {name}"), "").await?;
+    Ok(format!("disabled the account {name}\n"))
+}
+
+async fn set_password(
+    people: &People,
+    name: &str,
+    password: &str,
+    tokens: EarlierTokens,
+) -> anyhow::Result<String> {
+    people.set_password(name, password, tokens).await?;
+    let (detail, ended) = match tokens {
+        EarlierTokens::Keep => ("", ""),
+        EarlierTokens::Revoke => (
+            "and its tokens were revoked",
+            ", and its tokens were revoked",
+        ),
+    };
+    let object = format!("account {name}");
+    record(people, "account_password", &object, detail).await?;
+    Ok(format!(
+        "set the password of {name}: its sessions have ended{ended}\n"
+    ))
+}
+
+async fn remove(people: &People, name: &str) -> anyhow::Result<String> {
+    people.remove(name).await?;
+    record(people, "account_remove", &format!("account {name}"), "").await?;
+    Ok(format!("removed the account {name}\n"))
+}
+
+/// The rights of an account, and the `subject` who signs in to it, if that is to be shown.
+fn show_account(account: &UserAccount, subject: Option<&OidcSubject>) -> String {
+    let rights = show_rights(&account.rights);
+    match subject {
+        Some(OidcSubject { issuer, subject }) => {
+            format!("{rights}; signs in as {subject} at {issuer}")
+        }
+        None => rights,
+    }
 }
 
 /// The two values of `--subject`.
@@ -264,7 +278,7 @@ fn pair(values: Vec<String>) -> Option<OidcSubject> {
     Some(OidcSubject { issuer, subject })
 }
 
-/// Bytes that are read of a line with a password: more than the longest one has.
+/// The most bytes that are read of a line with a password: more than the longest password has.
 const MOST_PASSWORD_LINE: u64 = 64 << 10;
 
 /// Asks twice on a terminal. Otherwise reads a line: without its end, and with the spaces that it
@@ -278,22 +292,26 @@ fn ask_password(name: &str) -> anyhow::Result<String> {
             .take(MOST_PASSWORD_LINE)
             .read_line(&mut line)
             .context("cannot read the password from standard input")?;
-        let password = line.strip_suffix('\n').map_or(line.as_str(), |line| {
-            line.strip_suffix('\r').unwrap_or(line)
-        });
+        let password = match line.strip_suffix('\n') {
+            Some(line) => line.strip_suffix('\r').unwrap_or(line),
+            None => line.as_str(),
+        };
         anyhow::ensure!(
             !password.is_empty(),
             "standard input has no password in its first line"
         );
         return Ok(password.to_owned());
     }
-    let ask = |what: &str| rpassword::prompt_password(what).context("cannot ask for the password");
-    let password = ask(&format!("Password for {name}: "))?;
+    let password = prompt(&format!("Password for {name}: "))?;
     anyhow::ensure!(
-        password == ask("Again: ")?,
+        password == prompt("Again: ")?,
         "the password was not written twice alike"
     );
     Ok(password)
+}
+
+fn prompt(what: &str) -> anyhow::Result<String> {
+    rpassword::prompt_password(what).context("cannot ask for the password")
 }
 
 fn in_json(account: &UserAccount) -> serde_json::Value {
@@ -313,18 +331,13 @@ fn table(accounts: &[UserAccount]) -> String {
     if accounts.is_empty() {
         return "no account yet: tollgate account create NAME --admin\n".to_owned();
     }
-    let width = accounts
-        .iter()
-        .map(|account| account.name.chars().count())
-        .max()
-        .unwrap_or_default();
-    let line = |account: &UserAccount| {
+    let widths = accounts.iter().map(|account| account.name.chars().count());
+    let width = widths.max().unwrap_or_default();
+    let mut table = String::new();
+    for account in accounts {
+        let rights = show_rights(&account.rights);
         let disabled = if account.disabled { "  disabled" } else { "" };
-        format!(
-            "{:width$}  {}{disabled}\n",
-            account.name,
-            show_rights(&account.rights)
-        )
-    };
-    accounts.iter().map(line).collect()
+        table.push_str(&format!("{:width$}  {rights}{disabled}\n", account.name));
+    }
+    table
 }

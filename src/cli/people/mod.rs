@@ -1,8 +1,8 @@
 //! `tollgate account` and `tollgate token`: the people who may use the admin port, in the database
 //! that the file names.
 //!
-//! Both need no running gateway: whoever has the file's database may say who uses it. `roles` has
-//! what they take as roles.
+//! Both need no running gateway: access to the file's database is the right to name its users.
+//! `roles` has the arguments for roles.
 
 pub mod account;
 mod roles;
@@ -17,7 +17,7 @@ use tollgate_policies::people::{AuditOutcome, AuditRecord, People};
 
 use crate::config;
 
-/// Where the database is.
+/// The file that names the database.
 #[derive(Debug, Args)]
 pub struct DatabaseArgs {
     /// The configuration file, which names the database.
@@ -63,7 +63,7 @@ fn database(file: &Path) -> anyhow::Result<PolicyDatabase> {
     Ok(PolicyDatabase::open(&source.database.0)?)
 }
 
-/// Keeps in the audit log what somebody at a terminal has done.
+/// Adds what somebody at a terminal has done to the audit log.
 async fn record(people: &People, action: &str, object: &str, detail: &str) -> anyhow::Result<()> {
     let user = std::env::var("USER").unwrap_or_default();
     let record = AuditRecord {

@@ -23,36 +23,41 @@ pub struct RoleArgs {
 }
 
 impl RoleArgs {
-    /// The role in the fleet. `None`: nothing was said of it.
+    /// The role in the fleet. `None`: none was named.
     pub fn fleet(&self) -> Option<FleetRole> {
-        let said = [
-            (self.admin, FleetRole::Admin),
-            (self.operator, FleetRole::Operator),
-            (self.viewer, FleetRole::Viewer),
-        ];
-        said.into_iter()
-            .find(|(is_said, _)| *is_said)
-            .map(|(_, role)| role)
+        if self.admin {
+            Some(FleetRole::Admin)
+        } else if self.operator {
+            Some(FleetRole::Operator)
+        } else if self.viewer {
+            Some(FleetRole::Viewer)
+        } else {
+            None
+        }
     }
 
-    /// Whether nothing was said.
+    /// Whether no role was named.
     pub fn is_empty(&self) -> bool {
         self.fleet().is_none() && self.role.is_empty()
     }
 
     /// The changes that were asked for.
     pub fn changes(&self) -> Vec<RoleChange> {
-        let fleet = self.fleet().map(|role| RoleChange::Fleet(Some(role)));
-        let roles = self
-            .role
-            .iter()
-            .map(|(application, role)| RoleChange::Application(application.clone(), *role));
-        fleet.into_iter().chain(roles).collect()
+        let mut changes = Vec::new();
+        if let Some(role) = self.fleet() {
+            changes.push(RoleChange::Fleet(Some(role)));
+        }
+        for (application, role) in &self.role {
+            changes.push(RoleChange::Application(application.clone(), *role));
+        }
+        changes
     }
 
     pub fn rights(&self) -> Rights {
         let mut rights = Rights::default();
-        self.changes().iter().for_each(|change| rights.give(change));
+        for change in self.changes() {
+            rights.give(&change);
+        }
         rights
     }
 }
@@ -60,10 +65,10 @@ impl RoleArgs {
 fn role(text: &str) -> Result<(String, Option<ApplicationRole>), &'static str> {
     const FORM: &str =
         "write APPLICATION=ROLE with viewer, editor, owner or none, such as shop=editor";
-    let (application, role) = text
-        .split_once('=')
-        .filter(|(application, _)| !application.is_empty())
-        .ok_or(FORM)?;
+    let (application, role) = text.split_once('=').ok_or(FORM)?;
+    if application.is_empty() {
+        return Err(FORM);
+    }
     let role = match role {
         "viewer" => Some(ApplicationRole::Viewer),
         "editor" => Some(ApplicationRole::Editor),
@@ -76,12 +81,13 @@ fn role(text: &str) -> Result<(String, Option<ApplicationRole>), &'static str> {
 
 /// `admin, shop=editor`.
 pub fn show_rights(rights: &Rights) -> String {
-    let fleet = rights.fleet.map(|role| fleet_word(role).to_owned());
-    let applications = rights
-        .applications
-        .iter()
-        .map(|(name, role)| format!("{name}={}", application_word(*role)));
-    let all: Vec<_> = fleet.into_iter().chain(applications).collect();
+    let mut all = Vec::new();
+    if let Some(role) = rights.fleet {
+        all.push(fleet_word(role).to_owned());
+    }
+    for (name, role) in &rights.applications {
+        all.push(format!("{name}={}", application_word(*role)));
+    }
     if all.is_empty() {
         "no role".to_owned()
     } else {

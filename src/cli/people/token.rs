@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use tollgate_limiter::limit::units;
-use tollgate_policies::people::NewToken;
+use tollgate_policies::people::{ApiToken, NewToken};
 
 use super::roles::{RoleArgs, show_rights};
 use super::{DatabaseArgs, record};
+use crate::cli::arguments::duration;
 use crate::cli::output::CommandOutput;
 
 /// Make, list and revoke the tokens by which programs use the admin port.
@@ -55,7 +55,7 @@ enum TokenCommand {
     Revoke {
         /// The account that it belongs to.
         account: String,
-        /// Its id, as `tollgate token list` shows it. Some begin with a dash.
+        /// The token's id, as `tollgate token list` shows it. Some begin with a dash.
         #[arg(allow_hyphen_values = true)]
         id: String,
         #[command(flatten)]
@@ -107,20 +107,7 @@ pub fn run(args: TokenArgs) -> anyhow::Result<CommandOutput> {
                 .await?
                 .with_context(|| format!("there is no account {account}"))?;
             let tokens = people.tokens(&account).await?;
-            let line = |token: &tollgate_policies::people::ApiToken| {
-                let end = match token.expires_at {
-                    _ if token.revoked => "revoked".to_owned(),
-                    Some(at) => format!("until {at}"),
-                    None => "no end".to_owned(),
-                };
-                format!(
-                    "{}  {}  {}  {end}\n",
-                    token.id,
-                    token.label,
-                    show_rights(&token.scope)
-                )
-            };
-            Ok(tokens.iter().map(line).collect())
+            Ok(tokens.iter().map(show_token).collect())
         }),
         TokenCommand::Revoke {
             account,
@@ -144,8 +131,13 @@ pub fn run(args: TokenArgs) -> anyhow::Result<CommandOutput> {
     done.map(CommandOutput::Done)
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
-    units::parse_duration(text)
-        .filter(|duration| !duration.is_zero())
-        .ok_or_else(|| format!("a duration is {}", units::DURATION_FORMS))
+/// A line of the list of tokens.
+fn show_token(token: &ApiToken) -> String {
+    let end = match &token.expires_at {
+        _ if token.revoked => "revoked".to_owned(),
+        Some(at) => format!("until {at}"),
+        None => "no end".to_owned(),
+    };
+    let scope = show_rights(&token.scope);
+    format!("{}  {}  {scope}  {end}\n", token.id, token.label)
 }

@@ -1,16 +1,16 @@
-//! `tollgate policy key`: an application's API keys. The key itself stays with whoever makes it:
-//! the gateway gets its hash.
+//! `tollgate policy key`: an application's API keys. The key itself stays with the operator who
+//! makes it: the gateway gets its hash.
 
 use anyhow::Context;
 use bytes::Bytes;
 use clap::{Args, Subcommand};
 use http::header::{IF_MATCH, IF_NONE_MATCH};
-use http::{HeaderName, HeaderValue, Method};
+use http::{HeaderValue, Method};
 use serde_json::{Value as Json, json};
 
 use super::port::{PolicyChangeArgs, PortArgs};
 use crate::cli::admin_client::{AdminCall, target};
-use crate::cli::bucket::pair;
+use crate::cli::arguments::pair;
 use crate::cli::output::CommandOutput;
 use crate::cli::text::policies::show_outcome;
 use crate::identity::api_key::NewApiKey;
@@ -71,17 +71,17 @@ pub fn run(command: &PolicyKeyCommand) -> anyhow::Result<CommandOutput> {
             if let Some(client) = client {
                 body["client"] = json!(client);
             }
-            if !label.is_empty() {
-                body["labels"] = label
-                    .iter()
-                    .map(|(name, value)| (name.clone(), json!(value)))
-                    .collect();
+            for (name, value) in label {
+                body["labels"][name] = json!(value);
             }
-            let call = key.call(
-                (Method::PUT, IF_NONE_MATCH),
-                change,
-                Bytes::from(body.to_string()),
-            );
+            // Only a key that there is not yet is made.
+            let call = AdminCall {
+                method: Method::PUT,
+                condition: Some((IF_NONE_MATCH, HeaderValue::from_static("*"))),
+                target: key.target(change),
+                body: Bytes::from(body.to_string()),
+                note: None,
+            };
             port.change(call, |answer| {
                 let text = port.show(answer, show_outcome)?;
                 if change.dry_run {
@@ -98,20 +98,21 @@ pub fn run(command: &PolicyKeyCommand) -> anyhow::Result<CommandOutput> {
             })
         }
         PolicyKeyCommand::Revoke { key, change, port } => {
-            let call = key.call((Method::DELETE, IF_MATCH), change, Bytes::new());
+            // The key is taken away, whatever has become of it meanwhile.
+            let call = AdminCall {
+                method: Method::DELETE,
+                condition: Some((IF_MATCH, HeaderValue::from_static("*"))),
+                target: key.target(change),
+                body: Bytes::new(),
+                note: None,
+            };
             port.change(call, |answer| port.show(answer, show_outcome))
         }
     }
 }
 
 impl NamedKeyArgs {
-    /// A change of the key, whatever has become of it meanwhile, or of one that there is not yet.
-    fn call(
-        &self,
-        (method, upon): (Method, HeaderName),
-        change: &PolicyChangeArgs,
-        body: Bytes,
-    ) -> AdminCall<'static> {
+    fn target(&self, change: &PolicyChangeArgs) -> String {
         let path = [
             "policies",
             "applications",
@@ -119,13 +120,6 @@ impl NamedKeyArgs {
             "api_keys",
             &self.name,
         ];
-        let condition = Some((upon, HeaderValue::from_static("*")));
-        AdminCall {
-            method,
-            target: target(&path, &change.pairs()),
-            condition,
-            body,
-            note: None,
-        }
+        target(&path, &change.query())
     }
 }

@@ -17,10 +17,11 @@ use tollgate_policies::model::DraftProblem;
 use self::key::PolicyKeyCommand;
 use self::port::{PolicyChangeArgs, PortArgs};
 use super::admin_client::{AdminCall, target};
+use super::arguments::{QueryPairs, add_flag, add_value};
 use super::output::CommandOutput;
 use super::text::policies::{show_changes, show_history, show_object_history, show_outcome};
 use crate::config::{PolicySet, STDIN, read_stdin};
-use crate::team::views::policies::RevisionChangesView;
+use crate::team::views::policies::{RevisionChangesView, RevisionsView};
 
 /// Move policies between a file and the database of a running gateway, and go through their
 /// history.
@@ -158,16 +159,16 @@ struct StrategyArgs {
 pub fn run(args: &PolicyArgs) -> anyhow::Result<CommandOutput> {
     match &args.command {
         PolicyCommand::Export { at, port } => export(*at, port),
-        PolicyCommand::Check { document, port } => import(
-            document,
-            port,
-            vec![("dry_run".to_owned(), "true".to_owned())],
-        ),
+        PolicyCommand::Check { document, port } => {
+            let mut query = QueryPairs::new();
+            add_flag(&mut query, "dry_run", true);
+            import(document, port, query)
+        }
         PolicyCommand::Import {
             document,
             change,
             port,
-        } => import(document, port, change.pairs()),
+        } => import(document, port, change.query()),
         PolicyCommand::Diff { from, to, port } => diff(*from, *to, port),
         PolicyCommand::History {
             object: None,
@@ -232,8 +233,9 @@ pub fn run(args: &PolicyArgs) -> anyhow::Result<CommandOutput> {
 }
 
 fn export(at: Option<u64>, port: &PortArgs) -> anyhow::Result<CommandOutput> {
-    let at = at.map(|at| ("at".to_owned(), at.to_string()));
-    let call = PortArgs::call(Method::GET, target(&["policies"], at.as_slice()));
+    let mut query = QueryPairs::new();
+    add_value(&mut query, "at", at.map(|at| at.to_string()));
+    let call = PortArgs::call(Method::GET, target(&["policies"], &query));
     port.admin.port()?.call_for(&call, |answer| {
         let body = answer.body();
         if port.is_json() {
@@ -256,35 +258,25 @@ fn export(at: Option<u64>, port: &PortArgs) -> anyhow::Result<CommandOutput> {
 fn import(
     document: &DocumentArgs,
     port: &PortArgs,
-    mut pairs: Vec<(String, String)>,
+    mut query: QueryPairs,
 ) -> anyhow::Result<CommandOutput> {
-    let read = if document.file == Path::new("-") {
-        read_stdin().and_then(|text| PolicySet::parse(STDIN, &text))
+    let policies = if document.file == Path::new("-") {
+        PolicySet::parse(STDIN, &read_stdin()?)?
     } else {
-        PolicySet::load(&document.file)
+        PolicySet::load(&document.file)?
     };
-    let body = Bytes::from(read?.to_json().to_string());
-    pairs.push((
-        "mode".to_owned(),
-        if document.replace { "replace" } else { "merge" }.to_owned(),
-    ));
-    pairs.extend(
-        document
-            .upon
-            .iter()
-            .map(|seen| ("upon".to_owned(), seen.clone())),
-    );
-    change(
-        AdminCall {
-            body,
-            ..PortArgs::call(Method::POST, target(&["policies"], &pairs))
-        },
-        port,
-    )
+    let mode = if document.replace { "replace" } else { "merge" };
+    add_value(&mut query, "mode", Some(mode.to_owned()));
+    add_value(&mut query, "upon", document.upon.clone());
+    let call = AdminCall {
+        body: Bytes::from(policies.to_json().to_string()),
+        ..PortArgs::call(Method::POST, target(&["policies"], &query))
+    };
+    change(call, port)
 }
 
-/// Sends a change of policies. What stands already is done, as a trial of it would say, and no
-/// refusal.
+/// Sends a change of policies. A change that leaves everything as it is counts as done, as a trial
+/// of it would say, and not as refused.
 fn change(call: AdminCall<'_>, port: &PortArgs) -> anyhow::Result<CommandOutput> {
     match port.change(call, |body| port.show(body, show_outcome))? {
         CommandOutput::Refused(why) if changes_nothing(&why) => {
@@ -293,8 +285,8 @@ fn change(call: AdminCall<'_>, port: &PortArgs) -> anyhow::Result<CommandOutput>
                 changes: Vec::new(),
             };
             let body = serde_json::to_string_pretty(&nothing)? + "\n";
-            port.show(body.as_bytes(), show_outcome)
-                .map(CommandOutput::Done)
+            let text = port.show(body.as_bytes(), show_outcome)?;
+            Ok(CommandOutput::Done(text))
         }
         answer => Ok(answer),
     }
@@ -302,9 +294,7 @@ fn change(call: AdminCall<'_>, port: &PortArgs) -> anyhow::Result<CommandOutput>
 
 /// Whether a change was refused because it leaves everything as it is.
 fn changes_nothing(why: &str) -> bool {
-    [DraftProblem::NoEdits, DraftProblem::NoChange]
-        .iter()
-        .any(|problem| problem.to_string() == why)
+    why == DraftProblem::NoEdits.to_string() || why == DraftProblem::NoChange.to_string()
 }
 
 fn diff(from: Option<u64>, to: Option<u64>, port: &PortArgs) -> anyhow::Result<CommandOutput> {
@@ -312,15 +302,14 @@ fn diff(from: Option<u64>, to: Option<u64>, port: &PortArgs) -> anyhow::Result<C
         let newest = target(&["policies", "revisions"], &page(None, 1));
         let call = PortArgs::call(Method::GET, newest);
         let mut last = 0;
-        let asked = port.admin.port()?.call(&call, |body| {
-            let page: crate::team::views::policies::RevisionsView = serde_json::from_slice(body)?;
-            last = page
-                .revisions
-                .first()
-                .map_or(0, |revision| revision.revision);
+        let output = port.admin.port()?.call(&call, |body| {
+            let page: RevisionsView = serde_json::from_slice(body)?;
+            if let Some(newest) = page.revisions.first() {
+                last = newest.revision;
+            }
             Ok(String::new())
         })?;
-        return match asked {
+        return match output {
             CommandOutput::Done(_) if last > 0 => diff(Some(last - 1), Some(last), port),
             CommandOutput::Done(_) => {
                 Ok(CommandOutput::Done("there is no revision yet\n".to_owned()))
@@ -328,12 +317,11 @@ fn diff(from: Option<u64>, to: Option<u64>, port: &PortArgs) -> anyhow::Result<C
             refused => Ok(refused),
         };
     };
-    let pairs: Vec<_> = [("from", Some(from)), ("to", to)]
-        .into_iter()
-        .filter_map(|(name, number)| Some((name.to_owned(), number?.to_string())))
-        .collect();
+    let mut query = QueryPairs::new();
+    add_value(&mut query, "from", Some(from.to_string()));
+    add_value(&mut query, "to", to.map(|to| to.to_string()));
     port.get(
-        &target(&["policies", "diff"], &pairs),
+        &target(&["policies", "diff"], &query),
         |changes: &Vec<_>| show_changes(changes),
     )
 }
@@ -344,19 +332,20 @@ fn post(
     change: &PolicyChangeArgs,
     port: &PortArgs,
 ) -> anyhow::Result<CommandOutput> {
-    let path: Vec<_> = ["policies"].iter().chain(path).copied().collect();
-    self::change(
-        PortArgs::call(Method::POST, target(&path, &change.pairs())),
-        port,
-    )
+    let path = [&["policies"], path].concat();
+    let call = PortArgs::call(Method::POST, target(&path, &change.query()));
+    self::change(call, port)
 }
 
-fn page(before: Option<u64>, limit: u32) -> Vec<(String, String)> {
-    let before = before.map(|before| ("before".to_owned(), before.to_string()));
-    before
-        .into_iter()
-        .chain([("limit".to_owned(), limit.to_string())])
-        .collect()
+fn page(before: Option<u64>, limit: u32) -> QueryPairs {
+    let mut query = QueryPairs::new();
+    add_value(
+        &mut query,
+        "before",
+        before.map(|before| before.to_string()),
+    );
+    add_value(&mut query, "limit", Some(limit.to_string()));
+    query
 }
 
 impl StrategyArgs {
@@ -378,14 +367,15 @@ mod tests {
     use crate::cli::admin_client::show_problem;
 
     #[test]
-    fn a_change_that_leaves_everything_as_it_is_is_told_from_a_mistake() {
-        let refusal = |problem: DraftProblem| show_problem(&ProblemDetails::from(problem));
-        assert!(
-            changes_nothing(&refusal(DraftProblem::NoEdits))
-                && changes_nothing(&refusal(DraftProblem::NoChange))
-        );
-        for problem in [DraftProblem::NoReason, DraftProblem::LargeDraft] {
-            assert!(!changes_nothing(&refusal(problem)));
+    fn a_change_that_leaves_everything_as_it_is_is_no_mistake() {
+        for (problem, expected) in [
+            (DraftProblem::NoEdits, true),
+            (DraftProblem::NoChange, true),
+            (DraftProblem::NoReason, false),
+            (DraftProblem::LargeDraft, false),
+        ] {
+            let refusal = show_problem(&ProblemDetails::from(problem));
+            assert_eq!(changes_nothing(&refusal), expected, "{refusal}");
         }
     }
 }

@@ -5,6 +5,7 @@ use http::Method;
 use serde::de::DeserializeOwned;
 
 use crate::cli::admin_client::{AdminArgs, AdminCall, OperatorNote};
+use crate::cli::arguments::{QueryPairs, add_flag, add_value};
 use crate::cli::output::CommandOutput;
 
 #[derive(Debug, Args)]
@@ -38,14 +39,11 @@ enum OutputFormat {
 
 impl PolicyChangeArgs {
     /// The query of the change.
-    pub fn pairs(&self) -> Vec<(String, String)> {
-        let trial = self
-            .dry_run
-            .then(|| ("dry_run".to_owned(), "true".to_owned()));
-        [("reason".to_owned(), self.reason.clone())]
-            .into_iter()
-            .chain(trial)
-            .collect()
+    pub fn query(&self) -> QueryPairs {
+        let mut query = QueryPairs::new();
+        add_value(&mut query, "reason", Some(self.reason.clone()));
+        add_flag(&mut query, "dry_run", self.dry_run);
+        query
     }
 }
 
@@ -63,11 +61,9 @@ impl PortArgs {
         target: &str,
         text: impl Fn(&V) -> String,
     ) -> anyhow::Result<CommandOutput> {
-        self.admin
-            .port()?
-            .call(&Self::call(Method::GET, target.to_owned()), |body| {
-                self.show(body, text)
-            })
+        let call = Self::call(Method::GET, target.to_owned());
+        let port = self.admin.port()?;
+        port.call(&call, |body| self.show(body, text))
     }
 
     pub fn show<V: DeserializeOwned>(
@@ -76,11 +72,11 @@ impl PortArgs {
         text: impl Fn(&V) -> String,
     ) -> anyhow::Result<String> {
         let view = serde_json::from_slice(body)?;
-        Ok(if self.is_json() {
-            String::from_utf8(body.to_vec())?
+        if self.is_json() {
+            Ok(String::from_utf8(body.to_vec())?)
         } else {
-            text(&view)
-        })
+            Ok(text(&view))
+        }
     }
 
     /// Sends a change in the operator's name.
@@ -89,34 +85,15 @@ impl PortArgs {
         call: AdminCall<'_>,
         show: impl FnOnce(&[u8]) -> anyhow::Result<String>,
     ) -> anyhow::Result<CommandOutput> {
-        let note = self.note();
-        self.admin.port()?.call(
-            &AdminCall {
-                note: Some(&note),
-                ..call
-            },
-            show,
-        )
+        let note = OperatorNote::new(self.operator.as_deref(), None);
+        let call = AdminCall {
+            note: Some(&note),
+            ..call
+        };
+        self.admin.port()?.call(&call, show)
     }
 
     pub fn is_json(&self) -> bool {
         self.format == OutputFormat::Json
-    }
-
-    fn note(&self) -> OperatorNote {
-        let user = || {
-            std::env::var("USER")
-                .ok()
-                .filter(|user| user.is_ascii() && !user.is_empty())
-        };
-        let operator = self
-            .operator
-            .clone()
-            .or_else(user)
-            .unwrap_or_else(|| "tollgate".to_owned());
-        OperatorNote {
-            operator,
-            reason: None,
-        }
     }
 }

@@ -1,7 +1,6 @@
 //! Buckets, levels and limits as text for people.
 
 use crate::admin::views::bucket::{BucketView, ChangeView};
-use crate::admin::views::policy::SettledView;
 use crate::admin::views::words::{
     show_level, show_policy, show_seconds, show_settled, show_source, show_wait,
 };
@@ -9,19 +8,21 @@ use crate::admin::views::words::{
 /// A bucket, its level and its limit.
 pub fn show_bucket(bucket: &BucketView) -> String {
     let BucketView { policy, level, .. } = bucket;
-    let notes = bucket.store.iter().chain(&bucket.note);
-    let from = policy
-        .plan_from
-        .iter()
-        .map(|from| format!("  plan     from {from}\n"));
-    let notes: String = from
-        .chain(notes.map(|note| format!("  note     {note}\n")))
-        .collect();
-    let settled =
-        |settled: &SettledView| format!(" reserved and settled by {}", show_settled(settled));
-    let settled = policy.settled.as_ref().map_or_else(String::new, settled);
-    let counted = |counted: &String| format!(" for responses with {counted}");
-    let counted = policy.counted.as_ref().map_or_else(String::new, counted);
+    let mut notes = String::new();
+    if let Some(from) = &policy.plan_from {
+        notes.push_str(&format!("  plan     from {from}\n"));
+    }
+    for note in bucket.store.iter().chain(&bucket.note) {
+        notes.push_str(&format!("  note     {note}\n"));
+    }
+    let settled = match &policy.settled {
+        Some(settled) => format!(" reserved and settled by {}", show_settled(settled)),
+        None => String::new(),
+    };
+    let counted = match &policy.counted {
+        Some(counted) => format!(" for responses with {counted}"),
+        None => String::new(),
+    };
     format!(
         "{}\n  level    {}\n  next     {}\n  full     {}\n  policy   {}, cost {}{settled}{counted}, on outage: {}\n  source   {}\n  in logs  {}\n{notes}",
         bucket.key,
@@ -40,7 +41,7 @@ pub fn show_bucket(bucket: &BucketView) -> String {
     )
 }
 
-/// A change of a bucket, or what it would change.
+/// A change of a bucket, or a trial of one.
 pub fn show_change(change: &ChangeView) -> String {
     let done = match (change.action.as_str(), change.dry_run) {
         ("reset", false) => "reset",
@@ -49,10 +50,10 @@ pub fn show_change(change: &ChangeView) -> String {
         (_, true) => "would give tokens back to",
     };
     let full = if change.after.full { ", full" } else { "" };
-    let note = change
-        .not_told
-        .as_ref()
-        .map_or_else(String::new, |why| format!("  note     {why}\n"));
+    let note = match &change.not_told {
+        Some(why) => format!("  note     {why}\n"),
+        None => String::new(),
+    };
     format!(
         "{done} {}\n  tokens   {} before, {} after{full}\n  source   {}\n  log      {}\n{note}",
         change.key,

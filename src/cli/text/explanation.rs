@@ -1,7 +1,7 @@
 //! The explanation of a request as text for people.
 
 use std::cmp::Reverse;
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
 use crate::admin::views::explain::{ActionView, ExplainView, LimitView, RouteView, WhyView};
 use crate::admin::views::words::{show_level, show_policy, show_settled, show_source, show_wait};
@@ -48,10 +48,10 @@ pub fn show_explanation(view: &ExplainView, shown: ShownRoutes) -> String {
         let _ = writeln!(text, "fields   RateLimit-Policy: {policy}");
     }
     if let Some(refused) = &view.refused {
-        let allow = refused
-            .allow
-            .as_ref()
-            .map_or_else(String::new, |allow| format!(", Allow: {allow}"));
+        let allow = match &refused.allow {
+            Some(allow) => format!(", Allow: {allow}"),
+            None => String::new(),
+        };
         let _ = writeln!(
             text,
             "answer   {} {}{allow}",
@@ -66,32 +66,32 @@ pub fn show_explanation(view: &ExplainView, shown: ShownRoutes) -> String {
 /// The routes, one line for each: the one that applies, then those that came nearest to it.
 fn show_routes(view: &ExplainView, shown: ShownRoutes) -> String {
     let mut text = String::new();
-    for route in view
-        .routes
-        .iter()
-        .filter(|route| route.why == WhyView::Applies)
-    {
-        let _ = writeln!(text, "         takes {}", route.takes);
+    let mut passed_over = Vec::new();
+    for route in &view.routes {
+        match reason(route.why) {
+            Some(reason) => passed_over.push(PassedOver {
+                likeness: likeness(route, &view.request.path),
+                route,
+                reason,
+            }),
+            None => {
+                let _ = writeln!(text, "         takes {}", route.takes);
+            }
+        }
     }
-    let mut passed_over: Vec<_> = view
-        .routes
-        .iter()
-        .filter_map(|route| Some((reason(route.why)?, route)))
-        .collect();
     // Stable: among equals, the more specific first.
-    passed_over
-        .sort_by_key(|((rank, _), route)| (*rank, Reverse(likeness(route, &view.request.path))));
+    passed_over.sort_by_key(|passed| (passed.reason.rank, Reverse(passed.likeness)));
     let most = match (shown, &view.route) {
-        (ShownRoutes::Nearest, Some(_)) if passed_over.len() > MOST_SHOWN => passed_over
-            .iter()
-            .filter(|((rank, _), _)| *rank < FAR)
-            .count()
-            .min(MOST_SHOWN),
+        (ShownRoutes::Nearest, Some(_)) if passed_over.len() > MOST_SHOWN => {
+            let near = passed_over.iter().filter(|passed| passed.reason.rank < FAR);
+            near.count().min(MOST_SHOWN)
+        }
         (ShownRoutes::Nearest, _) => MOST_SHOWN,
         (ShownRoutes::Every, _) => passed_over.len(),
     };
-    for ((_, reason), route) in passed_over.iter().take(most) {
-        let _ = writeln!(text, "         {reason}: {} ({})", route.route, route.takes);
+    for PassedOver { route, reason, .. } in passed_over.iter().take(most) {
+        let words = reason.words;
+        let _ = writeln!(text, "         {words}: {} ({})", route.route, route.takes);
     }
     let more = passed_over.len().saturating_sub(most);
     if more > 0 {
@@ -100,30 +100,42 @@ fn show_routes(view: &ExplainView, shown: ShownRoutes) -> String {
     text
 }
 
-/// How far a route was from taking the request, and why in words. `None`: the route takes it.
-fn reason(why: WhyView) -> Option<(u8, &'static str)> {
-    match why {
-        WhyView::Applies => None,
-        WhyView::OtherHeader => Some((0, "not, for a header field")),
-        WhyView::OtherMethod => Some((1, "not, for the method")),
-        WhyView::LessSpecific => Some((2, "also, but less specific")),
-        WhyView::OtherPath => Some((FAR, "not, for the path")),
-        WhyView::OtherHost => Some((FAR + 1, "not, for the host")),
-    }
+/// A route that does not take the request.
+struct PassedOver<'a> {
+    route: &'a RouteView,
+    reason: PassedOverReason,
+    /// The bytes that its path has in common with the request's.
+    likeness: usize,
 }
 
-/// How many bytes a route's path has in common with the request's, from the start. Only for those
+/// How far a route was from taking the request, and why in words.
+struct PassedOverReason {
+    rank: u8,
+    words: &'static str,
+}
+
+/// Why a route does not take the request. `None`: the route takes it.
+fn reason(why: WhyView) -> Option<PassedOverReason> {
+    let (rank, words) = match why {
+        WhyView::Applies => return None,
+        WhyView::OtherHeader => (0, "not, for a header field"),
+        WhyView::OtherMethod => (1, "not, for the method"),
+        WhyView::LessSpecific => (2, "also, but less specific"),
+        WhyView::OtherPath => (FAR, "not, for the path"),
+        WhyView::OtherHost => (FAR + 1, "not, for the host"),
+    };
+    Some(PassedOverReason { rank, words })
+}
+
+/// How many bytes a route's path has in common with the request's, from the start. Only for routes
 /// that are far off: the others have all of it in common, and an order already.
 fn likeness(route: &RouteView, path: &str) -> usize {
     if !matches!(route.why, WhyView::OtherPath | WhyView::OtherHost) {
         return 0;
     }
     let start = route.takes.find('/').unwrap_or(0);
-    route.takes[start..]
-        .bytes()
-        .zip(path.bytes())
-        .take_while(|(a, b)| a == b)
-        .count()
+    let pairs = route.takes[start..].bytes().zip(path.bytes());
+    pairs.take_while(|(one, other)| one == other).count()
 }
 
 fn show_limit(limit: &LimitView) -> String {
@@ -134,54 +146,46 @@ fn show_limit(limit: &LimitView) -> String {
         show_policy(policy),
         policy.cost
     );
-    let mut line = |label: &str, value: &str| {
-        let _ = writeln!(text, "           {label:<7} {value}");
-    };
     if let Some(from) = &policy.plan_from {
-        line("plan", &format!("from {from}"));
+        text.push_str(&detail("plan", format_args!("from {from}")));
     }
     if let Some(settled) = &policy.settled {
-        line(
-            "cost",
-            &format!(
-                "{} are reserved; settled by {}",
-                policy.cost,
-                show_settled(settled)
-            ),
-        );
+        let reserved = policy.cost;
+        let settled = show_settled(settled);
+        let cost = format!("{reserved} are reserved; settled by {settled}");
+        text.push_str(&detail("cost", cost));
     }
     if let Some(counted) = &policy.counted {
-        line(
-            "counts",
-            &format!("responses with {counted}; what others took is given back"),
-        );
+        let counts = format!("responses with {counted}; what others took is given back");
+        text.push_str(&detail("counts", counts));
     }
     if let Some(bucket) = &limit.bucket {
-        line("bucket", bucket);
+        text.push_str(&detail("bucket", bucket));
     }
     if let Some(enforced) = &limit.enforced {
-        line("acts", enforced);
+        text.push_str(&detail("acts", enforced));
     }
     if let Some(note) = &limit.note {
-        line("lacks", &format!("{}: {note}", limit.lacking.join(", ")));
+        let lacks = format!("{}: {note}", limit.lacking.join(", "));
+        text.push_str(&detail("lacks", lacks));
     }
-    if let Some((level, by)) = limit.level.as_ref().zip(limit.source) {
-        line(
-            "level",
-            &format!(
-                "{}, {}; by {}",
-                show_level(level, policy.burst),
-                show_wait(level, policy.cost),
-                show_source(by)
-            ),
-        );
+    if let (Some(level), Some(source)) = (&limit.level, limit.source) {
+        let wait = show_wait(level, policy.cost);
+        let level = show_level(level, policy.burst);
+        let level = format!("{level}, {wait}; by {}", show_source(source));
+        text.push_str(&detail("level", level));
     }
     if let Some(store) = &limit.store {
-        line("store", store);
+        text.push_str(&detail("store", store));
     }
-    line("over", &limit.on_limit);
-    line("outage", &limit.outage);
+    text.push_str(&detail("over", &limit.on_limit));
+    text.push_str(&detail("outage", &limit.outage));
     text
+}
+
+/// A line below the first one of a limit or an action.
+fn detail(label: &str, value: impl Display) -> String {
+    format!("           {label:<7} {value}\n")
 }
 
 fn show_action(action: &ActionView) -> String {
@@ -203,15 +207,13 @@ fn show_action(action: &ActionView) -> String {
                 "action   forwards to {upstream}: {}\n",
                 endpoints.join(", ")
             );
-            let bounds = [
-                ("target", Some(target)),
-                ("host", Some(host)),
-                ("timeout", timeout.as_ref()),
-            ];
-            for (label, value) in bounds.into_iter().chain([("body", max_body.as_ref())]) {
-                if let Some(value) = value {
-                    let _ = writeln!(text, "           {label:<7} {value}");
-                }
+            text.push_str(&detail("target", target));
+            text.push_str(&detail("host", host));
+            if let Some(timeout) = timeout {
+                text.push_str(&detail("timeout", timeout));
+            }
+            if let Some(max_body) = max_body {
+                text.push_str(&detail("body", max_body));
             }
             text
         }

@@ -1,7 +1,7 @@
 //! Messages and frames that are malformed, and the code that each is answered with (RFC 9113 §5.4,
 //! §7, §8.1.1).
 
-use tollgate_test_support::raw_http::{TestServer, spec};
+use crate::support::test_server::{TestServer, spec};
 use tollgate_test_support::raw_http2::{
     ACK, DATA, END_HEADERS, END_STREAM, FrameClient, HEADERS, PING, RST_STREAM, SETTINGS,
     WINDOW_UPDATE, block, frame, request,

@@ -1,8 +1,8 @@
 //! WebSockets over HTTP/2, to upstreams that know those of HTTP/1.1 (RFC 8441).
 
+use crate::support::proxy_server::ProxyServer;
 use tokio::io::AsyncReadExt;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
-use tollgate_test_support::front::ProxyServer;
 use tollgate_test_support::raw_http2::{
     DATA, END_STREAM, FrameClient, HEADERS, RST_STREAM, SETTINGS, frame,
 };

@@ -2,8 +2,8 @@
 
 use std::num::NonZeroUsize;
 
+use crate::support::proxy_server::ProxyServer;
 use h2::Reason;
-use tollgate_test_support::front::ProxyServer;
 use tollgate_test_support::raw_http2::{END_HEADERS, HEADERS, block, frame};
 use tollgate_test_support::upstream::RawConnection;
 

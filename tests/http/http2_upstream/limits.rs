@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::proxy_server::ProxyServer;
 use futures_util::future::join_all;
 use http::Method;
 use tokio::io::AsyncReadExt;
 use tokio::sync::Barrier;
-use tollgate_test_support::front::ProxyServer;
 use tollgate_test_support::raw_http2::{ACK, HEADERS, SETTINGS, frame};
 use tollgate_test_support::upstream::RawConnection;
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::support::proxy_server::ProxyServer;
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
@@ -13,7 +14,6 @@ use tokio::task::JoinHandle;
 use tollgate::transport::tls::client::{ClientTls, ClientTlsSpec};
 use tollgate::upstream::Http2Policy;
 use tollgate::upstream::tls::UpstreamTls;
-use tollgate_test_support::front::ProxyServer;
 use tollgate_test_support::nginx::NginxServer;
 use tollgate_test_support::topology::CertificateAuthority;
 use tollgate_test_support::until;

@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::proxy_server::{Forwarder, ForwarderConfig};
 use bytes::Bytes;
 use h2::{Reason, client};
 use http::{HeaderMap, Request};
@@ -12,7 +13,6 @@ use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc};
 use tollgate::body::Body;
 use tollgate::proxy::Proxy;
-use tollgate_test_support::front::{Forwarder, ForwarderConfig};
 use tollgate_test_support::until;
 use tollgate_test_support::upstream::{RawConnection, values};
 

@@ -4,7 +4,7 @@ use tokio::io::AsyncReadExt;
 use tollgate::server::ListenerSpec;
 
 use super::{NEXT, SHORT};
-use tollgate_test_support::raw_http::{TestServer, spec};
+use crate::support::test_server::{TestServer, spec};
 
 #[tokio::test]
 async fn a_body_that_stops_coming_fails_with_a_timeout() {

@@ -9,8 +9,8 @@ use tollgate::error::Failure;
 use tollgate::server::ListenerSpec;
 
 use super::{NEXT, SHORT};
+use crate::support::test_server::{TestServer, spec};
 use tollgate_test_support::PATIENCE;
-use tollgate_test_support::raw_http::{TestServer, spec};
 
 async fn http2(server: &TestServer) -> SendRequest<Full<Bytes>> {
     let stream = server.connect().await.stream;

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use tokio::io::AsyncWriteExt;
 
 use super::NEXT;
-use tollgate_test_support::raw_http::{RawClient, TestServer, spec};
+use crate::support::test_server::{TestServer, spec};
+use tollgate_test_support::raw_http::RawClient;
 use tollgate_test_support::until;
 
 /// Asserts what the server sends next, outside of HTTP.

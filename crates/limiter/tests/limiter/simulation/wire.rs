@@ -12,8 +12,8 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, pending};
 use parking_lot::Mutex;
 use tokio::time::{sleep, sleep_until, timeout};
-use tollgate::clock::{self, Instant};
 use tollgate_limiter::algorithm::concurrency::GrantedPermits;
+use tollgate_limiter::clock::{self, Instant};
 use tollgate_limiter::store::adjustment::{
     Adjustment, AdjustmentBatch, AdjustmentOutcome, AdjustmentResult, Change,
 };

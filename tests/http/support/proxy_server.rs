@@ -24,8 +24,7 @@ use tollgate::upstream::health::Percentage;
 use tollgate::upstream::{Balance, Destination, Http2Policy, Upstream, UpstreamSpec};
 use tollgate_limiter::limit::client_address::TrustedProxies;
 use tollgate_limiter::request::permit::Unanswered;
-
-use crate::topology::CapturedLog;
+use tollgate_test_support::topology::CapturedLog;
 
 /// The server in front of the upstream. Stopped when dropped.
 pub struct ProxyServer {
@@ -51,7 +50,7 @@ pub struct Forwarder {
 pub struct ForwarderConfig {
     pub spec: UpstreamSpec,
     pub rule: Forward,
-    /// That of a route which sends its requests again.
+    /// The retries of a route which sends its requests again.
     pub retry: Option<RetryPolicy>,
     pub trusted: TrustedProxies,
 }
@@ -70,10 +69,8 @@ impl ProxyServer {
                 .unwrap();
         let address = listener.local_addr().unwrap();
         let gate = Arc::new(Forwarder::new(plan));
-        let (handler, slots) = (
-            ForwardingHandler(Arc::clone(&gate)),
-            ConnectionLimit::uncounted(spec.max_connections),
-        );
+        let handler = ForwardingHandler(Arc::clone(&gate));
+        let slots = ConnectionLimit::uncounted(spec.max_connections);
         let server = tokio::spawn(async move {
             // Dropped with the test: nothing is drained.
             let (_signal, drain) = drain::channel();

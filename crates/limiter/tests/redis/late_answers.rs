@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
-use tollgate::clock;
+use tollgate_limiter::clock;
 use tollgate_limiter::decide::decision::DecidedBy;
 use tollgate_limiter::store::Store;
 use tollgate_limiter::store::redis::spec::RedisSpec;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
+use axum::body::Body;
 use futures_util::future::{Ready, ready};
 use http::{HeaderValue, Request, Response, StatusCode};
-use tollgate::body::Body;
 use tollgate_limiter::limit::key::OnMissing;
 use tollgate_limiter::{Limit, RateLimitLayer, client_ip, everyone};
 use tower::{Layer, Service, ServiceExt, service_fn};

@@ -3,8 +3,8 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use axum::body::Body;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
-use tollgate::body::Body;
 use tollgate_limiter::limit::key::{Key, KeyPart};
 use tollgate_limiter::limit::plan::PlanHash;
 use tollgate_limiter::request::headers::RATELIMIT_POLICY;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::time::{sleep, sleep_until};
-use tollgate::clock::{self, Instant};
 use tollgate_limiter::algorithm::concurrency::GrantedPermits;
+use tollgate_limiter::clock::{self, Instant};
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::node::Node;
 use tollgate_limiter::node::breaker::Breaker;

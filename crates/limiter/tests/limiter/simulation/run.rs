@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::{advance, sleep, sleep_until};
-use tollgate::clock::{self, Instant};
 use tollgate_limiter::algorithm::concurrency::{ConcurrencyLimit, PermitRequest, Scope};
+use tollgate_limiter::clock::{self, Instant};
 use tollgate_limiter::decide::check::{CheckPolicy, Checks, PermitCheck, TokenChecks};
 use tollgate_limiter::decide::decision::DecidedBy;
 use tollgate_limiter::limit::definition::OnOutage;

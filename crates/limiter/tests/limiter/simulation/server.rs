@@ -8,7 +8,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tollgate::clock::{self, Instant};
 use tollgate_limiter::algorithm::concurrency::{
     DEMAND_US, GrantedPermits, LEASE_US, PermitRequest, ROTATION_US,
 };
@@ -16,6 +15,7 @@ use tollgate_limiter::algorithm::level::Level;
 use tollgate_limiter::algorithm::quota::AlgorithmScript;
 use tollgate_limiter::algorithm::share::Share;
 use tollgate_limiter::algorithm::token_bucket::MAX_TICKS;
+use tollgate_limiter::clock::{self, Instant};
 use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::store::adjustment::{
     Adjustment, AdjustmentBatch, AdjustmentOutcome, AdjustmentResult, Change, PlacedAdjustment,

@@ -209,7 +209,7 @@ async fn a_grant_that_timed_out_is_not_made_later() {
     let bucket = charge("k", shape(10, HOUR, 20), 1);
     redis.take(&bucket, 20).await;
     redis.server.stop();
-    let started = tollgate::clock::now();
+    let started = tollgate_limiter::clock::now();
     let refused = redis.inspector.grant(&bucket, TokenGrant::All).await;
     assert!(refused.is_err(), "{refused:?}");
     // Its deadline is a time limit of 500 ms away, and by as much as the reply before it took
@@ -229,7 +229,7 @@ async fn a_grant_that_timed_out_is_not_made_later() {
 #[tokio::test]
 async fn without_redis_the_answer_comes_in_time_and_is_an_error() {
     let inspector = RedisInspector::connect(&spec_at(free_port())).unwrap();
-    let started = tollgate::clock::now();
+    let started = tollgate_limiter::clock::now();
     assert!(
         inspector
             .peek(&charge("k", shape(10, HOUR, 20), 1))

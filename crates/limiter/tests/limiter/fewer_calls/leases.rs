@@ -45,12 +45,17 @@ async fn a_leased_busy_key_needs_few_calls_and_loses_no_tokens() {
         while let Ok(adjustments) = fixture.adjusted.try_recv() {
             fixture
                 .memory
-                .adjust_at(&adjustments, tollgate::clock::monotonic_micros());
+                .adjust_at(&adjustments, tollgate_limiter::clock::monotonic_micros());
         }
     }
     let left = fixture
         .memory
-        .take_at(&charges, 0, tollgate::clock::monotonic_micros(), WHOLE)
+        .take_at(
+            &charges,
+            0,
+            tollgate_limiter::clock::monotonic_micros(),
+            WHOLE,
+        )
         .levels[0]
         .remaining;
     assert!((8_995..=9_030).contains(&left), "{left}");
@@ -87,7 +92,7 @@ async fn a_low_limit_is_asked_for_each_time_and_never_starves() {
 async fn stocked(charges: &[BucketCharge]) -> Fixture {
     let mut fixture = Fixture::new();
     // Whenever in the process this test begins, its first request is the first for long.
-    tollgate::clock::monotonic_micros();
+    tollgate_limiter::clock::monotonic_micros();
     tokio::time::advance(Duration::from_secs(3_600)).await;
     drive(&mut fixture, charges, 60).await;
     let decision = decide_locally(&fixture.limiter, charges).unwrap();
@@ -116,7 +121,7 @@ async fn an_operators_change_drops_leased_tokens_for_good() {
         &charges[0].key,
         charges[0].quota,
         0,
-        tollgate::clock::monotonic_micros(),
+        tollgate_limiter::clock::monotonic_micros(),
     );
     assert!(
         decide_locally(&fixture.limiter, &charges).is_none(),
@@ -149,7 +154,7 @@ async fn unspent_leased_tokens_are_given_back_before_the_lease_ends() {
                 panic!("{adjustments:?}")
             };
             back += charge / charges[0].quota.charge(1);
-            let held_us = tollgate::clock::monotonic_micros() - taken_at_us;
+            let held_us = tollgate_limiter::clock::monotonic_micros() - taken_at_us;
             assert!(
                 (37_500..=39_500).contains(&held_us),
                 "three quarters of the lease, and not {held_us}"

@@ -8,7 +8,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tollgate::clock::{self, Instant};
+use tollgate_limiter::clock::{self, Instant};
 
 pub struct DelayingProxy {
     pub address: SocketAddr,

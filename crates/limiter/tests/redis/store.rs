@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate::clock;
 use tollgate_limiter::algorithm::concurrency::PermitRequest;
 use tollgate_limiter::algorithm::share::Share;
+use tollgate_limiter::clock;
 use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::store::fleet_share::FleetShare;
 use tollgate_limiter::store::hash_reader::HashReader;

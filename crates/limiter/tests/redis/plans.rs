@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use http::{HeaderName, HeaderValue, Request, Response};
-use tollgate::clock;
+use tollgate_limiter::clock;
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::layer::RateLimitLayer;
 use tollgate_limiter::limit::algorithm::{Algorithm, Rate};

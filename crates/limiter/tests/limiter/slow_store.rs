@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, join_all};
 use tokio::time::sleep;
-use tollgate::clock;
 use tollgate_limiter::algorithm::concurrency::GrantedPermits;
 use tollgate_limiter::algorithm::share::Share;
+use tollgate_limiter::clock;
 use tollgate_limiter::decide::check::{CheckPolicy, Checks, TokenChecks};
 use tollgate_limiter::decide::decision::DecidedBy;
 use tollgate_limiter::decide::limiter::Limiter;

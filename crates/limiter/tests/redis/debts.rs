@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate::clock;
 use tollgate_limiter::algorithm::token_bucket::TokenBucket;
+use tollgate_limiter::clock;
 use tollgate_limiter::decide::decision::DecidedBy;
 use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::store::adjustment::{

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use tollgate::clock;
 use tollgate_limiter::algorithm::calendar::{CalendarUnit, Period};
 use tollgate_limiter::algorithm::concurrency::{GrantedPermits, PermitRequest};
 use tollgate_limiter::algorithm::quota::Quota;
 use tollgate_limiter::algorithm::window::Window;
+use tollgate_limiter::clock;
 use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::store::adjustment::{Adjustment, AdjustmentBatch, AdjustmentOutcome, Change};
 use tollgate_limiter::store::memory::MemoryStore;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tollgate::clock;
 use tollgate_limiter::algorithm::token_bucket::TokenBucket;
+use tollgate_limiter::clock;
 use tollgate_limiter::decide::decision::DecidedBy;
 use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::store::hash_reader::HashReader;
@@ -156,42 +156,6 @@ async fn a_certificate_of_the_private_authority_is_trusted_by_name_and_by_addres
     assert!(
         matches!(error.error, StoreError::Timeout | StoreError::Io),
         "{error:?}"
-    );
-}
-
-#[test]
-fn the_file_names_the_certificates() {
-    let authority = CertificateAuthority::create();
-    authority.issue("gate", "DNS:gate");
-    authority.issue("other", "DNS:other");
-    let file = |key: &str| {
-        let [ca, cert, key] =
-            ["ca.pem", "gate.pem", key].map(|file| authority.path(file).display().to_string());
-        let store =
-            format!("store: {{redis: 'rediss://h', tls: {{ca: {ca}, cert: {cert}, key: {key}}}}}");
-        let rest = "listeners: [{address: '127.0.0.1:0'}]\nroutes: [{name: all, echo: true}]";
-        tollgate::config::parse("routes.yaml", &format!("{store}\n{rest}"), &|_| None)
-    };
-    let expected = TlsSpec::default()
-        .trusting(authority.pem("ca.pem"))
-        .unwrap();
-    let expected = expected
-        .showing(authority.pem("gate.pem"), authority.pem("gate.key"))
-        .unwrap();
-    assert_eq!(
-        file("gate.key").unwrap().config.store.unwrap().tls,
-        expected
-    );
-    let told = |key: &str| file(key).unwrap_err().to_string();
-    assert!(
-        told("other.key").contains("cannot be used: the key is not the certificate's"),
-        "{}",
-        told("other.key")
-    );
-    assert!(
-        told("ca.pem").contains("cannot be used: there is no private key in it"),
-        "{}",
-        told("ca.pem")
     );
 }
 

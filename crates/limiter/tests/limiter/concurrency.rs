@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering}
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, join_all, ready};
-use tollgate::clock;
 use tollgate_limiter::algorithm::concurrency::{
     ConcurrencyLimit, GrantedPermits, PermitRequest, Scope,
 };
 use tollgate_limiter::algorithm::share::Share;
+use tollgate_limiter::clock;
 use tollgate_limiter::decide::check::{Checks, PermitCheck};
 use tollgate_limiter::decide::decision::{DecidedBy, Decision};
 use tollgate_limiter::decide::limiter::Limiter;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::clock;
+use tollgate_limiter::clock;
 use tollgate_limiter::decide::decision::DecidedBy;
 use tollgate_limiter::store::{BucketCharge, StoreError};
 
