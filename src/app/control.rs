@@ -461,7 +461,7 @@ async fn take_samples(console: Option<&ConsoleState>) {
 }
 
 async fn upkeep(shared: &SharedState) {
-    let lost_log_lines = LostLogLines::for_process();
+    let lost_log_lines = LostLogLines::of_process();
     let mut window_began = clock::now();
     loop {
         lost_log_lines.record();

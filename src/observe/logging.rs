@@ -42,7 +42,7 @@ const QUIET: &str =
 pub fn install(format: LogFormat, filter: Option<&str>) -> anyhow::Result<LogEnd> {
     let rust_log = std::env::var("RUST_LOG").ok();
     let (filter, ignored) = choose_filter(filter, rust_log.as_deref())?;
-    let log = BackgroundLog::for_process().clone();
+    let log = BackgroundLog::of_process().clone();
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(io::stderr().is_terminal())
@@ -56,7 +56,7 @@ pub fn install(format: LogFormat, filter: Option<&str>) -> anyhow::Result<LogEnd
     if let Some(rust_log) = ignored {
         tracing::warn!("RUST_LOG is ignored: {rust_log:?} does not say what to log");
     }
-    Ok(LogEnd::for_process())
+    Ok(LogEnd::of_process())
 }
 
 /// The filter to use, and a `RUST_LOG` that was ignored because it is invalid. `RUST_LOG` is for

@@ -50,7 +50,7 @@ impl BackgroundLog {
     }
 
     /// That of the process. Its lines wait until somebody [`starts`](start_writer) to write them.
-    pub fn for_process() -> &'static Self {
+    pub fn of_process() -> &'static Self {
         LOG.get_or_init(Self::new)
     }
 
@@ -86,7 +86,7 @@ impl BackgroundLog {
 /// # Errors
 /// When there is no descriptor or thread left for it.
 pub fn start_writer() -> io::Result<()> {
-    let log = BackgroundLog::for_process();
+    let log = BackgroundLog::of_process();
     let output = LogOutput::open(&LogDestination::Stderr)?;
     thread::Builder::new()
         .name("log".to_owned())
@@ -96,7 +96,7 @@ pub fn start_writer() -> io::Result<()> {
 
 impl LogEnd {
     /// Of the process, whose log is queued.
-    pub fn for_process() -> Self {
+    pub fn of_process() -> Self {
         Self(())
     }
 }
@@ -104,7 +104,7 @@ impl LogEnd {
 impl Drop for LogEnd {
     fn drop(&mut self) {
         let (written, done) = sync_channel(1);
-        BackgroundLog::for_process().queue.flush(written);
+        BackgroundLog::of_process().queue.flush(written);
         // A reader that is stuck must not keep the process from ending.
         let _ = done.recv_timeout(FLUSH);
     }
@@ -112,14 +112,14 @@ impl Drop for LogEnd {
 
 impl LostLogLines {
     /// Those of the process. Resolves the metric.
-    pub fn for_process() -> Self {
+    pub fn of_process() -> Self {
         Self(counter!("tollgate_log_dropped_total"))
     }
 
     /// Brings the metric up to date.
     pub fn record(&self) {
         self.0
-            .absolute(BackgroundLog::for_process().lost.load(Relaxed));
+            .absolute(BackgroundLog::of_process().lost.load(Relaxed));
     }
 }
 
