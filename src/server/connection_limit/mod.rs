@@ -182,8 +182,8 @@ impl ConnectionLimit {
         connections: &Arc<OpenConnections>,
     ) -> ConnectionPermit {
         let of_listener = self.take(&self.free, Some(self.listener)).await;
-        let for_process = self.take(&self.process.free, None).await;
-        self.count([of_listener, for_process], client, connections)
+        let of_process = self.take(&self.process.free, None).await;
+        self.count([of_listener, of_process], client, connections)
     }
 
     async fn take(
