@@ -5,6 +5,7 @@
 //! waits for a place of another client's.
 
 use std::collections::HashMap;
+use std::future::ready;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,7 +82,9 @@ impl SharedChecks {
     }
 
     /// Checks a `credential` of a client at `ip`, or waits for the check that is under way. Must
-    /// run inside a runtime. `begin` asks for a place, if the check needs one.
+    /// run inside a runtime. `known` is the result that a check has left where it ended between the
+    /// caller's own look for one and this call: the credential is not checked again. `begin` asks
+    /// for a place, if the check needs one.
     ///
     /// # Errors
     /// Those of `begin`.
@@ -89,6 +92,7 @@ impl SharedChecks {
         self: &Arc<Self>,
         credential: CredentialHash,
         ip: IpAddr,
+        known: impl FnOnce() -> Option<CheckResult>,
         begin: impl FnOnce() -> Result<(Option<PendingAttempt>, C), AuthenticationRefusal>,
     ) -> Result<BoxFuture<'static, CheckResult>, AuthenticationRefusal> {
         let mut running = self.running.lock();
@@ -98,6 +102,9 @@ impl SharedChecks {
         });
         if let Some(end) = running.get(&checked).or_else(|| running.get(&waiting)) {
             return Ok(self.outcome(end.subscribe()));
+        }
+        if let Some(result) = known() {
+            return Ok(Box::pin(ready(result)));
         }
         let (pending, check) = begin()?;
         let key = if matches!(pending, Some(PendingAttempt::Waiting(_))) {
@@ -277,12 +284,13 @@ mod tests {
             host: u8,
         ) -> Result<BoxFuture<'static, CheckResult>, AuthenticationRefusal> {
             let ip = IpAddr::from([192, 0, 2, host]);
-            self.checks.run([credential; 32], ip, || {
+            let begin = || {
                 Ok((
                     Some(self.attempts.place(ip, None)?),
                     FailingCheck(self.permits.clone()),
                 ))
-            })
+            };
+            self.checks.run([credential; 32], ip, || None, begin)
         }
 
         /// Waits until so many checks are listed.
@@ -335,5 +343,24 @@ mod tests {
             Some(AuthenticationRefusal::TooManyAttempts(3_600))
         );
         assert!(test.run(3, 1).is_ok(), "only the other has paid");
+    }
+
+    #[tokio::test]
+    async fn a_result_that_a_check_has_just_left_is_taken_and_no_other_check_begins() {
+        let test = ChecksUnderTest::new();
+        let ip = IpAddr::from([192, 0, 2, 1]);
+        let identity = Arc::new(CallerIdentity::new("ada"));
+        let known = || Some(Ok(identity.clone()));
+        let begin = || -> Result<(Option<PendingAttempt>, FailingCheck), _> { Err(FAILED) };
+        let result = test.checks.run([1; 32], ip, known, begin).ok().unwrap();
+        assert_eq!(result.await.ok().unwrap().id(), "ada");
+        // A check that is under way has a newer result.
+        let running = test.run(1, 1).ok().unwrap();
+        let joined = test.checks.run([1; 32], ip, known, begin).ok().unwrap();
+        test.permits.add_permits(1);
+        assert_eq!(
+            [running.await.err(), joined.await.err()],
+            [Some(FAILED), Some(FAILED)]
+        );
     }
 }

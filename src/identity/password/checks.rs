@@ -90,7 +90,9 @@ impl PasswordChecks {
         ip: IpAddr,
     ) -> Result<BoxFuture<'static, CheckResult>, AuthenticationRefusal> {
         // Browsers open several connections at once: these wait for one check.
-        self.running.run(digest, ip, || {
+        let users = check.users.clone();
+        let known = || users.remembered(&digest).map(Ok);
+        self.running.run(digest, ip, known, || {
             let attempt = self.attempts.place(ip, Some(check.name.as_bytes()))?;
             Ok((
                 Some(attempt),
