@@ -349,7 +349,7 @@ mod tests {
     async fn a_result_that_a_check_has_just_left_is_taken_and_no_other_check_begins() {
         let test = ChecksUnderTest::new();
         let ip = IpAddr::from([192, 0, 2, 1]);
-        let identity = Arc::new(CallerIdentity::new("ada"));
+        let identity = Arc::new(CallerIdentity::new("staff", "ada"));
         let known = || Some(Ok(identity.clone()));
         let begin = || -> Result<(Option<PendingAttempt>, FailingCheck), _> { Err(FAILED) };
         let result = test.checks.run([1; 32], ip, known, begin).ok().unwrap();
