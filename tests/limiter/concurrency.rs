@@ -549,5 +549,5 @@ async fn never_more_than_max_in_flight_on_all_nodes_together() {
     for done in join_all(clients).await {
         done.unwrap();
     }
-    assert!(entered.load(Ordering::Relaxed) > 500, "{entered:?}");
+    assert!(entered.load(Ordering::Relaxed) > 50, "{entered:?}");
 }
