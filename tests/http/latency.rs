@@ -26,6 +26,8 @@ const HOUR: Duration = Duration::from_secs(3600);
 const WINDOW: Duration = Duration::from_secs(10);
 /// Of a slow endpoint, and of slow clients.
 const SLOW: Duration = Duration::from_millis(400);
+/// Of other endpoints: on a paused clock they would take no time at all.
+const FAST: Duration = Duration::from_millis(1);
 
 /// In front of endpoints that are judged by four answers or more. The windows are the test's: they
 /// begin here, and end when [`end_window`] says so.
@@ -84,7 +86,7 @@ fn http(server: &ScriptedUpstream) -> String {
     format!("http://{}", server.address)
 }
 
-/// Answers after a while, as long as it is `slow`.
+/// Answers after [`FAST`], or after [`SLOW`] as long as it is `slow`.
 async fn server(slow: &Arc<AtomicBool>) -> ScriptedUpstream {
     let slow = Arc::clone(slow);
     ScriptedUpstream::start(move |mut wire, _| {
@@ -94,9 +96,12 @@ async fn server(slow: &Arc<AtomicBool>) -> ScriptedUpstream {
                 if head.contains("content-length: 8") {
                     wire.exactly(8).await;
                 }
-                if slow.load(Ordering::SeqCst) {
-                    sleep(SLOW).await;
-                }
+                sleep(if slow.load(Ordering::SeqCst) {
+                    SLOW
+                } else {
+                    FAST
+                })
+                .await;
                 wire.send(OK).await;
             }
         }
@@ -232,6 +237,7 @@ async fn the_slow_upload_of_a_client_is_not_the_endpoints() {
     for _ in 0..3 {
         let handle = async |request: http::Request<h2::RecvStream>, sender| {
             whole(request.into_body()).await;
+            sleep(FAST).await;
             answer(sender, "ok");
         };
         second

@@ -143,7 +143,7 @@ async fn a_redis_that_always_answers_a_little_late_drains_nobody() {
         assert!(decision.granted && decision.decided_by == DecidedBy::Local);
     }
     assert!(!node.breaker.is_open());
-    wire.replies_take(Duration::from_millis(480));
+    wire.replies_take(Duration::from_millis(420));
     server.command(&["CONFIG", "SET", "maxmemory", "0"]);
     eventually("both are charged", || async {
         left(&direct, "k").await == 97
