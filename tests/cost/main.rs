@@ -19,7 +19,7 @@ mod store_calls;
 mod system_calls;
 
 use std::alloc::System;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::thread;
@@ -28,6 +28,7 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use tempfile::TempDir;
 use tokio::sync::Mutex;
 use tollgate::app;
+use tollgate_test_support::redis::free_port;
 
 #[global_allocator]
 static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -57,7 +58,7 @@ impl Setup {
     fn new(upstream: SocketAddr) -> Self {
         let setup = Self {
             dir: tempfile::tempdir().unwrap(),
-            address: free_address(),
+            address: SocketAddr::from(([127, 0, 0, 1], free_port())),
         };
         let (listener, upstream) = (setup.address.to_string(), upstream.to_string());
         let text = with_access_log(ROUTES)
@@ -83,11 +84,4 @@ fn gateway() -> SocketAddr {
         setup
     };
     GATEWAY.get_or_init(start).address
-}
-
-fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
 }

@@ -20,7 +20,7 @@ const KEYS: &str = "
 workers: 2
 listeners: [{address: '127.0.0.1:0'}]
 admin: {address: '127.0.0.1:0'}
-store: {redis: 'REDIS', timeout: 1s}
+store: {redis: 'REDIS', timeout: 10s}
 authenticators:
   partners: {api_key: {header: x-api-key, redis: {hash: keys, failed_attempts: {rate: 5/h}}}}
 routes:
@@ -174,11 +174,7 @@ fn bad_keys_below_the_bound_keep_no_good_one_out_and_those_over_it_are_not_looke
 fn clients_that_go_away_leave_their_places() {
     let _turn = turns::beside_others();
     // A single worker takes the requests in their order.
-    let (redis, gateway) = keys_of(
-        &KEYS
-            .replace("workers: 2", "workers: 1")
-            .replace("timeout: 1s", "timeout: 10s"),
-    );
+    let (redis, gateway) = keys_of(&KEYS.replace("workers: 2", "workers: 1"));
     let mut good = keys("good", 0..200).into_iter();
     let mut send =
         |key: Option<String>| send(gateway.listeners[0], &key.or_else(|| good.next()).unwrap());

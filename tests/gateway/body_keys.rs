@@ -365,7 +365,7 @@ fn a_request_that_is_not_served_is_refused_before_its_body_is_read() {
 fn a_body_that_is_slow_or_broken_off_reaches_no_upstream() {
     let _turn = turns::beside_others();
     let login = Login::start();
-    let gateway = start(&login, BY_NAME, "body_keys: {timeout: 200ms}");
+    let gateway = start(&login, BY_NAME, "body_keys: {timeout: 2s}");
     let slow = raw(
         &gateway,
         &format!("{FORM}\r\nContent-Length: 20"),

@@ -729,7 +729,7 @@ fn the_store_and_the_fleet_are_shown_also_while_they_are_away() {
     let _turn = turns::among_few();
     let mut redis = RedisServer::start();
     let store = format!(
-        "store: {{redis: 'redis://:secret@127.0.0.1:{}', timeout: 50ms}}",
+        "store: {{redis: 'redis://:secret@127.0.0.1:{}', timeout: 1s}}",
         redis.port()
     );
     let store = store.replace(":secret@", "");

@@ -72,7 +72,7 @@ impl Login {
 
 fn routes(store: Option<u16>, limits: &str, upstream: SocketAddr) -> String {
     let store = store.map_or_else(String::new, |port| {
-        format!("store: {{redis: 'redis://127.0.0.1:{port}', timeout: 500ms}}\n")
+        format!("store: {{redis: 'redis://127.0.0.1:{port}', timeout: 10s}}\n")
     });
     format!(
         "workers: 2

@@ -6,7 +6,10 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use crate::faulty_proxy::FaultyProxy;
-use crate::fleet::{BURST, RATE, admitted, assert_never_over, routes, seconds};
+use crate::fleet::{
+    BURST, PATIENT, RATE, admitted, assert_never_over, assert_spent_between_denials, routes,
+    seconds,
+};
 use crate::load::{Load, run_for};
 use crate::outage::live_through;
 use crate::process::{Gateway, eventually, status};
@@ -212,34 +215,26 @@ fn with_all_slots(what: &'static str) -> Vec<&'static str> {
 fn flushed_scripts_fail_no_request_under_load() {
     let _turn = turns::among_few();
     let redis = RedisServer::start();
-    // A machine that is busy with other things must not look like an outage.
-    let routes = routes(&redis.url(), "500ms");
+    let routes = routes(&redis.url(), PATIENT);
     let gateways = [Gateway::start(&routes), Gateway::start(&routes)];
     let targets: Vec<_> = gateways
         .iter()
         .map(|gateway| gateway.listeners[0])
         .collect();
     let load = Load::start(&targets, 4, Duration::from_millis(5));
-    let begun = Instant::now();
-    let mut flushes = 0;
-    while begun.elapsed() < Duration::from_secs(4) {
+    for _ in 0..800 {
         ok(&redis, &["SCRIPT", "FLUSH"]);
-        flushes += 1;
         run_for(Duration::from_millis(2));
     }
     let samples = load.stop();
-    println!(
-        "{} answers while scripts were flushed {flushes} times",
-        samples.len()
-    );
+    println!("{} answers while scripts were flushed", samples.len());
     assert!(
-        flushes > 100
-            && samples
-                .iter()
-                .all(|sample| matches!(sample.status, 200 | 429))
+        samples
+            .iter()
+            .all(|sample| matches!(sample.status, 200 | 429))
     );
     assert_never_over(&samples);
-    assert!(admitted(&samples) as f64 >= 0.97 * (BURST + RATE * seconds(&samples)));
+    assert_spent_between_denials(&samples, RATE, 0.97);
     for gateway in &gateways {
         assert!(gateway.metric("tollgate_store_calls_total{outcome=\"ok\"}") > 0.0);
         let text = gateway.metrics();
@@ -261,7 +256,7 @@ fn flushed_scripts_fail_no_request_under_load() {
 }
 
 #[test]
-fn a_limit_that_is_local_for_a_second_denies_after_it_until_redis_is_back() {
+fn a_limit_that_is_local_for_seconds_denies_after_them_until_redis_is_back() {
     let _turn = turns::beside_others();
     let mut redis = RedisServer::start();
     let gateway = Gateway::start(&format!(
@@ -269,7 +264,7 @@ fn a_limit_that_is_local_for_a_second_denies_after_it_until_redis_is_back() {
 listeners: [{{address: '127.0.0.1:0'}}]
 admin: {{address: '127.0.0.1:0'}}
 store: {{redis: '{}', timeout: 100ms}}
-limits: {{timed: {{key: {{constant: all}}, rate: 1000000/s, on_outage: {{local: 1s, then: deny}}}}}}
+limits: {{timed: {{key: {{constant: all}}, rate: 1000000/s, on_outage: {{local: 3s, then: deny}}}}}}
 routes: [{{name: all, respond: {{status: 200}}, limits: [timed]}}]
 ",
         redis.url()
@@ -281,9 +276,10 @@ routes: [{{name: all, respond: {{status: 200}}, limits: [timed]}}]
     redis.kill9();
     let killed = Instant::now();
     eventually("its time is over", || (ask() == 429).then_some(()));
-    // The second counts from the last heartbeat, and there is one every half a second.
+    // The time counts from the last heartbeat, and there is one every half a second, or later on a
+    // busy machine.
     assert!(
-        killed.elapsed() >= Duration::from_millis(500),
+        killed.elapsed() >= Duration::from_secs(1),
         "{:?}: its share passes at first",
         killed.elapsed()
     );
@@ -314,7 +310,7 @@ fn a_gateway_starts_with_a_wrong_password_and_says_so() {
 /// The log of a gateway that cannot use Redis at start, until it is mended.
 fn finds_it_later(url: &str, mend_it: impl FnOnce()) -> String {
     let _turn = turns::among_few();
-    let gateway = Gateway::start(&routes(url, "20ms"));
+    let gateway = Gateway::start(&routes(url, "200ms"));
     let load = Load::start(&[gateway.listeners[0]], 4, Duration::from_millis(10));
     eventually("the breaker opens", || {
         (gateway.metric("tollgate_store_up") == 0.0).then_some(())
@@ -330,12 +326,9 @@ fn finds_it_later(url: &str, mend_it: impl FnOnce()) -> String {
             .iter()
             .all(|sample| matches!(sample.status, 200 | 429))
     );
-    // At least what the gateway may admit alone, from a full bucket; at most a burst more for the
-    // outage.
+    // What the gateway may admit alone; at most a burst more for the outage.
+    assert_spent_between_denials(&samples, RATE, 0.9);
     let (admitted, due) = (admitted(&samples) as f64, BURST + RATE * seconds(&samples));
-    assert!(
-        admitted >= 0.9 * due && admitted <= due + BURST,
-        "{admitted} of {due}"
-    );
+    assert!(admitted <= due + BURST, "{admitted} of {due}");
     gateway.log()
 }

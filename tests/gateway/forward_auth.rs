@@ -21,14 +21,14 @@ upstreams:
 authenticators:
   partners: {api_key: {header: x-api-key, keys: 'FOLDER/keys.yaml'}}
   sso: {forward: {upstream: auth, path: '/check?x=1', copy_headers: [x-role, x-forwarded-user], id_header: x-user,
-    plan_header: x-plan, timeout: 500ms}}
+    plan_header: x-plan, timeout: 5s}}
   says: {forward: {upstream: auth, path: /check, copy_headers: [authorization, x-api-key]}}
   few: {forward: {upstream: auth, path: /check, request_headers: [authorization, x-test, x-original-url]}}
   kept: {forward: {upstream: auth, path: /check, request_headers: [authorization, x-test], copy_headers: [x-role],
-    id_header: x-user, plan_header: x-plan, timeout: 500ms, cache: {max_age: 1h}}}
+    id_header: x-user, plan_header: x-plan, timeout: 5s, cache: {max_age: 1h}}}
   shared: {forward: {upstream: auth, path: /check, request_headers: [authorization, x-test], id_header: x-user,
-    timeout: 500ms, on_failure: allow, cache: {max_age: 1h, ignore: [uri, method]}}}
-  open: {forward: {upstream: auth, path: /check, copy_headers: [x-role], id_header: x-user, timeout: 500ms,
+    timeout: 5s, on_failure: allow, cache: {max_age: 1h, ignore: [uri, method]}}}
+  open: {forward: {upstream: auth, path: /check, copy_headers: [x-role], id_header: x-user, timeout: 5s,
     on_failure: allow}}
 limits:
   per-user: {key: identity, rate: 2/h, on_missing: skip, plans: {by: {identity: plan}, table: {gold: {rate: 4/h}}}}

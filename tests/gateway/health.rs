@@ -181,8 +181,8 @@ fn an_ejected_endpoint_is_shown_and_stays_out_over_a_reload() {
 fn an_endpoint_that_hangs_for_all_of_a_requests_time_is_ejected() {
     let (silent, good) = (Server::well(Pace::Never), Server::well(Pace::Prompt));
     for time in [
-        "timeouts: {request: 200ms}",
-        "timeouts: {request: 200ms}, timeout: 1h",
+        "timeouts: {request: 2s}",
+        "timeouts: {request: 2s}, timeout: 1h",
     ] {
         let file = routes(
             &[&silent, &good],
@@ -206,9 +206,9 @@ fn an_endpoint_that_is_slow_is_shown_as_ejected_for_that() {
     let _turn = turns::beside_others();
     let (good, slow) = (
         Server::well(Pace::Prompt),
-        Server::well(Pace::After(Duration::from_millis(300))),
+        Server::well(Pace::After(Duration::from_secs(1))),
     );
-    let eject = "eject: {for: 1h, longest: 1d, latency: {above: 100ms, requests: 2, window: 2s}}";
+    let eject = "eject: {for: 1h, longest: 1d, latency: {above: 100ms, requests: 2, window: 4s}}";
     let gateway = Gateway::start(&routes(&[&slow, &good], eject, ""));
     eventually("it is ejected", || {
         assert_eq!(status(&[&gateway.url("/")]), 200);
@@ -217,11 +217,11 @@ fn an_endpoint_that_is_slow_is_shown_as_ejected_for_that() {
     let page = endpoints(&gateway);
     assert_eq!(page[0]["ejected_because"], "latency");
     assert!(
-        page[0]["median_latency"].as_f64().unwrap() > 0.25,
+        page[0]["median_latency"].as_f64().unwrap() > 0.9,
         "{page:?}"
     );
     assert!(
-        page[1]["ejected_because"].is_null() && page[1]["median_latency"].as_f64().unwrap() < 0.25,
+        page[1]["ejected_because"].is_null() && page[1]["median_latency"].as_f64().unwrap() < 0.9,
         "{page:?}"
     );
     for (reason, times) in [("latency", 1.0), ("failures", 0.0)] {
@@ -290,7 +290,7 @@ fn an_endpoint_that_lets_the_routes_timeout_pass_is_ejected() {
     let gateway = Gateway::start(&routes(
         &[&silent, &good],
         "eject: {after: 3, for: 1h}",
-        ", timeout: 300ms",
+        ", timeout: 2s",
     ));
     let get = || status(&[&gateway.url("/")]);
     assert_eq!((0..16).filter(|_| get() == 504).count(), 3);

@@ -728,7 +728,7 @@ fn keys_behind_https_are_taken_from_an_issuer_that_the_named_authority_knows() {
     let url = format!("https://localhost:{}/jwks.json", server.address.port());
     let token = key.token("a", &claims(&json!({})));
     let trusting =
-        |ca: String| Gateway::start(&routes(&url, &format!(", ca: '{ca}', timeout: 1s")));
+        |ca: String| Gateway::start(&routes(&url, &format!(", ca: '{ca}', timeout: 10s")));
     let gateway = trusting(path("ca.pem"));
     assert_eq!(with_token(&gateway, "/closed", &token), 200);
     for (ca, url) in [
@@ -740,7 +740,7 @@ fn keys_behind_https_are_taken_from_an_issuer_that_the_named_authority_knows() {
     ] {
         let gateway = Gateway::start(&routes(
             url,
-            &format!(", ca: '{}', timeout: 1s", ca.display()),
+            &format!(", ca: '{}', timeout: 10s", ca.display()),
         ));
         assert_eq!(
             with_token(&gateway, "/closed", &token),

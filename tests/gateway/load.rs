@@ -92,7 +92,7 @@ fn drive(
     let mut stream = TcpStream::connect(address).expect("connect");
     stream.set_nodelay(true).unwrap();
     stream
-        .set_read_timeout(Some(Duration::from_secs(10)))
+        .set_read_timeout(Some(Duration::from_secs(20)))
         .unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n");
     while !stop.load(Ordering::Relaxed) {

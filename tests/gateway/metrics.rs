@@ -23,7 +23,7 @@ fn routes(redis: &str, priced: &str) -> String {
 access_log: json
 listeners: [{{address: '127.0.0.1:0', limits: [everyone]}}]
 admin: {{address: '127.0.0.1:0'}}
-store: {{redis: '{redis}', timeout: 200ms}}
+store: {{redis: '{redis}', timeout: 1s}}
 limits:
   everyone: {{key: client_ip, rate: 1000/s, exempt: {{headers: {{x-free: {{present: true}}}}}}}}
   few: {{key: {{constant: all}}, rate: 1/h}}

@@ -60,7 +60,7 @@ fn names(gateway: &Gateway) -> Vec<String> {
 fn each_node_knows_what_the_others_say_of_themselves() {
     let _turn = turns::beside_others();
     let mut redis = RedisServer::start();
-    let store = format!("store: {{redis: '{}', timeout: 500ms}}", redis.url());
+    let store = format!("store: {{redis: '{}', timeout: 1s}}", redis.url());
     let sick = format!(
         "upstreams: {{sick: {{endpoints: ['{DEAD}'], health: {{tcp: true, interval: 100ms, unhealthy_after: 1}}}}}}"
     );

@@ -239,7 +239,7 @@ fn a_refusal_is_worded_by_the_operator_and_still_tells_when_to_come_back() {
 fn queued_requests_are_served_in_order_as_tokens_come() {
     let _turn = turns::alone();
     let gateway = Gateway::start(&echo_behind(
-        "{key: {constant: all}, rate: 5/s, burst: 1, on_limit: {queue: {max_wait: 10s, max_waiting: 10}}}",
+        "{key: {constant: all}, rate: 1/s, burst: 1, on_limit: {queue: {max_wait: 1m, max_waiting: 10}}}",
     ));
     assert_eq!(status(&[&gateway.url("/")]), 200);
     let started = Instant::now();
@@ -265,12 +265,9 @@ fn queued_requests_are_served_in_order_as_tokens_come() {
     );
     assert!(answers.is_sorted_by_key(|(_, at)| *at), "{answers:?}");
     let took = answers.last().unwrap().1 - started;
-    // The first token may have been on its way already. None is forgotten until the queue's time is
-    // over.
-    assert!(
-        (Duration::from_millis(580)..Duration::from_secs(5)).contains(&took),
-        "{took:?}"
-    );
+    // The first token may have been on its way already. A request that is forgotten is refused when
+    // the queue's time is over.
+    assert!(took >= Duration::from_millis(2_900), "{took:?}");
     assert_eq!(waiting(&gateway), 0.0);
     assert_eq!(
         (

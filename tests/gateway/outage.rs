@@ -3,18 +3,16 @@
 
 use std::time::{Duration, Instant};
 
-use crate::fleet::{BURST, RATE, admitted, routes, seconds};
+use crate::fleet::{BURST, RATE, admitted, assert_spent_between_denials, routes, seconds};
 use crate::load::{Load, Sample, run_for};
 use crate::process::{Gateway, eventually};
 use tollgate_test_support::turns;
 
-const STORE_TIMEOUT: Duration = Duration::from_millis(20);
+/// Longer than a healthy Redis takes on a busy machine: that must not look like an outage.
+const STORE_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Noticing an outage may add this to one answer, beside its time limit. Waiting for a Redis that
-/// is away has no such end.
-const BUSY: Duration = Duration::from_millis(500);
-
-/// Over which an outage is watched.
+/// Time from the moment that both breakers are open until Redis is mended. A request that waits for
+/// Redis itself, and not for its time limit, waits for as long.
 const OUTAGE: Duration = Duration::from_secs(3);
 
 /// The gateways that limit are the first targets of the load. The others are the same at `/free`:
@@ -30,7 +28,7 @@ struct Fleet {
 impl Fleet {
     /// Under four times the demand that they may admit, each aware of the other.
     fn start(redis: &str) -> Self {
-        let routes = routes(redis, "20ms");
+        let routes = routes(redis, "200ms");
         let gateways = [Gateway::start(&routes), Gateway::start(&routes)];
         for gateway in &gateways {
             eventually("both nodes are known", || {
@@ -80,21 +78,6 @@ impl Fleet {
         [limited, free]
     }
 
-    /// The first few requests wait for Redis, each for its time limit.
-    fn assert_noticed_in_time(&self, broken: Instant, opened: Instant) {
-        let [slowest, without_limit] = self
-            .answers(broken, opened)
-            .map(|samples| slowest(&samples));
-        println!(
-            "slowest answer before the breakers opened, {:?} after the fault: {slowest:?}",
-            opened - broken
-        );
-        assert!(
-            slowest < STORE_TIMEOUT + BUSY + without_limit,
-            "{slowest:?}, {without_limit:?} without a limit"
-        );
-    }
-
     /// Whether a call failed for this reason, in the metrics of each gateway.
     fn assert_told_as(&self, outcomes: &[&str]) {
         for gateway in &self.gateways {
@@ -126,7 +109,7 @@ impl Fleet {
         let late = |samples: &[Sample]| {
             samples
                 .iter()
-                .filter(|sample| sample.took > STORE_TIMEOUT + Duration::from_millis(10))
+                .filter(|sample| sample.took >= STORE_TIMEOUT)
                 .count()
         };
         let (count, of_free) = (late(&during), late(&free));
@@ -144,27 +127,16 @@ impl Fleet {
             let share = RATE / 2.0 * seconds(&here);
             let passed = admitted(&here) as f64;
             println!("node {target} admitted {passed} of its share of {share:.1}");
-            assert!(
-                passed <= BURST / 2.0 + share && passed >= 0.9 * share - 1.0,
-                "{passed} of {share}"
-            );
+            assert!(passed <= BURST / 2.0 + share, "{passed} of {share}");
+            assert_spent_between_denials(&here, RATE / 2.0, 0.9);
         }
     }
 
-    fn assert_redis_decides_within_two_seconds(&self) {
-        let returned = Instant::now();
+    fn assert_redis_decides_again(&self) {
         let before = self.decisions_by("redis");
         eventually("redis decides again", || {
             (self.decisions_by("redis") > before).then_some(())
         });
-        let took = returned.elapsed();
-        let [_, free] = self.answers(returned, Instant::now());
-        println!("redis decided again after {took:?}");
-        assert!(
-            took < Duration::from_secs(2) + slowest(&free),
-            "{took:?}, {:?} without a limit",
-            slowest(&free)
-        );
         self.until_store_is(true);
     }
 
@@ -178,6 +150,9 @@ impl Fleet {
             "an error was seen"
         );
         samples.retain(|sample| sample.target < LIMITED);
+        let slowest = slowest(&samples);
+        println!("slowest answer with a limit: {slowest:?}");
+        assert!(slowest < OUTAGE, "a request waited for Redis: {slowest:?}");
         samples
     }
 }
@@ -201,15 +176,13 @@ pub fn live_through<T>(
 ) {
     let _turn = turns::among_few();
     let fleet = Fleet::start(url);
-    let broken = Instant::now();
     break_it(&mut redis);
     let opened = fleet.until_store_is(false);
     run_for(OUTAGE);
-    fleet.assert_noticed_in_time(broken, opened);
     fleet.assert_outage_is_bearable(opened, Instant::now());
     fleet.assert_told_as(outcomes);
     mend_it(&mut redis);
-    fleet.assert_redis_decides_within_two_seconds();
+    fleet.assert_redis_decides_again();
     let samples = fleet.end();
     // A burst for each outage is conceded, which Redis refilled while it heard nothing:
     // docs/exactness.md.

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, RwLock};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::process::{Gateway, curl, eventually, status};
 use tollgate_test_support::turns;
@@ -286,8 +286,8 @@ fn trusted_proxies_have_as_many_connections_as_they_like() {
 }
 
 /// A gateway with room for few clients, all of which are taken by clients that have their answers
-/// and go on sending. Returns the status that another client gets, and how long it took.
-fn another_among(request: &str, answers: &str) -> (u16, Duration) {
+/// and go on sending. Returns the status that another client gets, which waits for a minute at most.
+fn another_among(request: &str, answers: &str) -> u16 {
     let gateway = Gateway::start_with_limit("-n 100", &routes(upstream(&Arc::default()), ""));
     let bounded = gateway.log();
     let room = bounded
@@ -325,54 +325,41 @@ fn another_among(request: &str, answers: &str) -> (u16, Duration) {
                 .for_each(|client| drop(client.write_all(b"x")));
         }
     });
-    let begun = Instant::now();
     let status = status(&[&gateway.url("/")]);
-    let took = begun.elapsed();
     drop(stop);
     drip.join().unwrap();
-    (status, took)
+    status
 }
 
 #[test]
 fn clients_that_go_on_sending_after_their_last_answer_make_room() {
     let _turn = turns::beside_others();
-    let (status, took) = another_among("GET / HTTP/1.1\r\nBad Header\r\n\r\n", "HTTP/1.1 400 ");
-    assert!(
-        status == 200 && took < Duration::from_secs(10),
-        "{status} after {took:?}"
-    );
+    let request = "GET / HTTP/1.1\r\nBad Header\r\n\r\n";
+    assert_eq!(another_among(request, "HTTP/1.1 400 "), 200);
 }
 
 #[test]
 fn clients_whose_unread_body_drips_in_after_the_answer_make_room() {
     let _turn = turns::beside_others();
     let request = "POST /short HTTP/1.1\r\nHost: a\r\nContent-Length: 60000\r\n\r\n";
-    let (status, took) = another_among(request, "HTTP/1.1 200 ");
-    assert!(
-        status == 200 && took < Duration::from_secs(10),
-        "{status} after {took:?}"
-    );
+    assert_eq!(another_among(request, "HTTP/1.1 200 "), 200);
 }
 
 #[test]
 fn a_client_that_goes_on_sending_holds_up_no_drain() {
     let _turn = turns::beside_others();
-    let mut gateway = Gateway::start(&routes(upstream(&Arc::default()), ""));
+    // A drain that waits for the client goes on for longer than this test has patience.
+    let routes = routes(upstream(&Arc::default()), "");
+    let mut gateway = Gateway::start(&format!("drain_timeout: 10m\n{routes}"));
     let mut client = TcpStream::connect(gateway.listeners[0]).unwrap();
     client.set_read_timeout(Some(PATIENCE)).unwrap();
     client
         .write_all(b"GET / HTTP/1.1\r\nBad Header\r\n\r\n")
         .unwrap();
     assert!(client.read(&mut [0; 512]).unwrap() > 0);
-    let begun = Instant::now();
     gateway.signal("TERM");
     eventually("the gateway ends", || {
         let _ = client.write_all(b"x");
         gateway.has_ended().then_some(())
     });
-    assert!(
-        begun.elapsed() < Duration::from_secs(10),
-        "{:?}",
-        begun.elapsed()
-    );
 }

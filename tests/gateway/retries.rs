@@ -38,8 +38,8 @@ fn failing(answers: bool) -> (SocketAddr, Arc<AtomicUsize>) {
     (address, requests)
 }
 
-/// Attempts that take 300 ms each, at a server that does not answer.
-const SLOW: &str = "on: [timeout], attempts: 10, per_try: 300ms, back_off: {base: 1ms, max: 1ms}";
+/// Attempts that take 900 ms each, at a server that does not answer.
+const SLOW: &str = "on: [timeout], attempts: 10, per_try: 900ms, back_off: {base: 1ms, max: 1ms}";
 
 fn routes(server: SocketAddr, route: &str) -> String {
     format!(
@@ -86,7 +86,7 @@ fn the_time_of_the_whole_request_bounds_all_attempts() {
     let (server, requests) = failing(false);
     let gateway = Gateway::start(&routes(
         server,
-        &format!("retry: {{{SLOW}}}, timeouts: {{request: 800ms}}"),
+        &format!("retry: {{{SLOW}}}, timeouts: {{request: 2400ms}}"),
     ));
     // The attempt that is under way at the end is cut.
     assert_eq!(status(&[&gateway.url("/")]), 504);
@@ -116,7 +116,7 @@ fn the_deadline_of_a_call_bounds_all_attempts() {
         "-H",
         "content-type: application/grpc",
         "-H",
-        "grpc-timeout: 800m",
+        "grpc-timeout: 2400m",
         "-d",
         "x",
     ];

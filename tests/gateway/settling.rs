@@ -115,7 +115,7 @@ fn left(gateway: &Gateway) -> u64 {
 
 fn until_left(gateway: &Gateway, tokens: u64) {
     let mut last = 0;
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(20);
     while last != tokens {
         assert!(Instant::now() < deadline, "{last} are left, not {tokens}");
         thread::park_timeout(Duration::from_millis(5));

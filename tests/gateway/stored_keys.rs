@@ -13,7 +13,7 @@ workers: 2
 listeners: [{address: '127.0.0.1:0'}]
 admin: {address: '127.0.0.1:0'}
 trusted_proxies: [127.0.0.1]
-store: {redis: 'REDIS', timeout: 200ms}
+store: {redis: 'REDIS', timeout: 1s}
 authenticators:
   partners: {api_key: {header: x-api-key, redis: {hash: keys, remember: 1s, failed_attempts: {rate: 5/h}}}}
   strict: {api_key: {header: x-api-key, redis: {hash: keys, remember: 1s, grace: 0s}}}

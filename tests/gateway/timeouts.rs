@@ -169,7 +169,7 @@ fn the_time_of_the_whole_request_ends_in_504_or_cuts_the_answer() {
     let gateway = gateway(
         upstream(&release),
         "response_timeout: 1d, idle_timeout: 1d",
-        &[("whole", "request: 200ms")],
+        &[("whole", "request: 2s")],
     );
     assert_eq!(problem(&gateway, "whole", "/silent"), "response-timeout");
     let requests = |outcome: &str| {
@@ -280,8 +280,8 @@ admin: {{address: '127.0.0.1:0'}}
 limits: {{few: {{key: host, rate: 1/d, burst: 2, cost: {{response_header: x-cost, reserve: 1, max: 1}}}}}}
 upstreams: {{up: {{endpoints: ['http://{up}'], connect_timeout: 1d, response_timeout: 1d, bounds: {{connections: 1}}}}}}
 routes:
-  - {{name: whole, match: {{host: whole}}, upstream: up, limits: [few], timeouts: {{request: 200ms}}}}
-  - {{name: head, match: {{host: head}}, upstream: up, limits: [few], timeout: 200ms}}
+  - {{name: whole, match: {{host: whole}}, upstream: up, limits: [few], timeouts: {{request: 600ms}}}}
+  - {{name: head, match: {{host: head}}, upstream: up, limits: [few], timeout: 600ms}}
   - {{name: plain, upstream: up}}
 "
     ));

@@ -485,7 +485,7 @@ fn a_handshake_that_stalls_is_cut_and_holds_nobody_up() {
     authority.issue("a", "DNS:a.example");
     authority.issue("b", "DNS:b.example");
     let file = routes(&authority, "max_handshakes: 1");
-    let gateway = Gateway::start(&file.replace("    tls:", "    header_timeout: 1s\n    tls:"));
+    let gateway = Gateway::start(&file.replace("    tls:", "    header_timeout: 5s\n    tls:"));
     // The first says nothing, another half of a hello, and one nothing more after its hello.
     let hello = client_hello(&authority);
     let parts = [&hello[..0], &hello[..hello.len() / 2], &hello];

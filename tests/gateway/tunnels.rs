@@ -232,7 +232,7 @@ fn tunnels_count_as_requests_in_flight_unless_they_are_not_to() {
 #[test]
 fn a_tunnel_without_a_byte_either_way_ends_after_its_idle_time() {
     let _turn = turns::beside_others();
-    let gateway = gateway("", ", tunnel_idle_timeout: 300ms", "");
+    let gateway = gateway("", ", tunnel_idle_timeout: 2s", "");
     let mut stream = tunnel(&gateway);
     echo(&mut stream, "a byte");
     assert_eq!(stream.read(&mut [0]).unwrap(), 0);
@@ -250,7 +250,7 @@ fn a_route_has_an_idle_time_of_its_own_for_tunnels() {
     let gateway = gateway(
         "",
         ", tunnel_idle_timeout: 1d",
-        ", timeouts: {tunnel_idle: 300ms}",
+        ", timeouts: {tunnel_idle: 2s}",
     );
     let mut stream = tunnel(&gateway);
     echo(&mut stream, "a byte");
@@ -266,7 +266,7 @@ fn a_route_has_an_idle_time_of_its_own_for_tunnels() {
 #[test]
 fn a_tunnel_goes_on_in_a_drain_and_ends_at_its_deadline() {
     let _turn = turns::beside_others();
-    let mut gateway = gateway("drain_timeout: 2s", "", "");
+    let mut gateway = gateway("drain_timeout: 5s", "", "");
     let mut stream = tunnel(&gateway);
     gateway.signal("TERM");
     eventually("it drains", || {

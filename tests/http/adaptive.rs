@@ -175,7 +175,7 @@ fn control(front: &ProxyServer) -> JoinHandle<()> {
     })
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_limit_finds_what_an_upstream_takes_and_keeps_its_answers_fast() {
     let upstream = QueueingUpstream::start(4).await;
     let unbounded = ProxyServer::to(&[upstream.server.address]).await;

@@ -161,7 +161,7 @@ async fn a_reset_before_the_response_is_sent_again() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_attempt_that_takes_too_long_is_followed_by_another() {
     let silent = ScriptedUpstream::start(|mut wire, _| async move {
         wire.head().await;
@@ -263,7 +263,7 @@ async fn a_body_is_sent_again_as_far_as_it_was_kept() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_time_in_which_a_client_sends_its_body_is_no_attempts() {
     let (server, requests) = flaky(0, "").await;
     let policy = RetryPolicy {
@@ -279,9 +279,7 @@ async fn the_time_in_which_a_client_sends_its_body_is_no_attempts() {
     until("the attempt has begun", || server.connections() == 1).await;
     // The client is slow: longer than an attempt may take, with most of another one left for the
     // answer.
-    tokio::time::pause();
     tokio::time::advance(Duration::from_millis(1100)).await;
-    tokio::time::resume();
     client.send("bc").await;
     assert!(client.head().await.starts_with("HTTP/1.1 200"));
     assert_eq!(requests.load(Ordering::SeqCst), 1);

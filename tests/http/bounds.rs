@@ -112,7 +112,7 @@ async fn a_request_over_the_bound_on_waiting_ones_is_refused_at_once() {
     assert!(next.head().await.starts_with("HTTP/1.1 200"));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_request_waits_no_longer_than_connecting_may_take() {
     let (server, _turns) = patient().await;
     let front = ProxyServer::with(&[server.address], |plan| {

@@ -113,7 +113,7 @@ async fn an_endpoint_that_gives_up_a_slow_client_is_not_at_fault_and_the_client_
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_idle_timeout_bounds_a_client_that_stalls_in_either_version() {
     let first = ScriptedUpstream::start(|mut wire, _| async move {
         wire.head().await;

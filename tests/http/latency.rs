@@ -26,6 +26,8 @@ const HOUR: Duration = Duration::from_secs(3600);
 const WINDOW: Duration = Duration::from_secs(10);
 /// Of a slow endpoint, and of slow clients.
 const SLOW: Duration = Duration::from_millis(400);
+/// Of other endpoints: on a paused clock they would take no time at all.
+const FAST: Duration = Duration::from_millis(1);
 
 /// In front of endpoints that are judged by four answers or more. The windows are the test's: they
 /// begin here, and end when [`end_window`] says so.
@@ -84,7 +86,7 @@ fn http(server: &ScriptedUpstream) -> String {
     format!("http://{}", server.address)
 }
 
-/// Answers after a while, as long as it is `slow`.
+/// Answers after [`FAST`], or after [`SLOW`] as long as it is `slow`.
 async fn server(slow: &Arc<AtomicBool>) -> ScriptedUpstream {
     let slow = Arc::clone(slow);
     ScriptedUpstream::start(move |mut wire, _| {
@@ -94,9 +96,12 @@ async fn server(slow: &Arc<AtomicBool>) -> ScriptedUpstream {
                 if head.contains("content-length: 8") {
                     wire.exactly(8).await;
                 }
-                if slow.load(Ordering::SeqCst) {
-                    sleep(SLOW).await;
-                }
+                sleep(if slow.load(Ordering::SeqCst) {
+                    SLOW
+                } else {
+                    FAST
+                })
+                .await;
                 wire.send(OK).await;
             }
         }
@@ -134,7 +139,7 @@ async fn get(front: &ProxyServer, count: usize) {
     join_all(clients).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_endpoint_that_is_far_slower_than_the_others_is_ejected_at_the_end_of_the_window() {
     let (log, _logging) = CapturedLog::start();
     let (servers, _) = three(true, false).await;
@@ -170,7 +175,7 @@ async fn an_endpoint_that_is_far_slower_than_the_others_is_ejected_at_the_end_of
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn where_all_endpoints_are_slow_none_is_ejected() {
     let (servers, _) = three(true, true).await;
     let front = judging(&urls(&servers), |_| {}).await;
@@ -190,7 +195,7 @@ async fn where_all_endpoints_are_slow_none_is_ejected() {
     assert_eq!(in_service(&front), [true, true, true]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_slow_endpoint_is_back_after_its_time_and_out_for_longer_if_it_is_still_slow() {
     let (servers, slow) = three(true, false).await;
     let front = judging(&urls(&servers), |_| {}).await;
@@ -225,13 +230,14 @@ async fn upload_slowly(front: &ProxyServer) -> String {
     client.rest().await[9..12].to_owned()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_slow_upload_of_a_client_is_not_the_endpoints() {
     let (first, _) = three(false, false).await;
     let mut second = Vec::new();
     for _ in 0..3 {
         let handle = async |request: http::Request<h2::RecvStream>, sender| {
             whole(request.into_body()).await;
+            sleep(FAST).await;
             answer(sender, "ok");
         };
         second
@@ -258,7 +264,7 @@ async fn the_slow_upload_of_a_client_is_not_the_endpoints() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_response_that_begins_before_its_request_has_ended_has_no_time() {
     let (servers, _) = three(false, false).await;
     let early = ScriptedUpstream::start(|mut wire, _| async move {
@@ -314,7 +320,7 @@ async fn leave(front: &ProxyServer) {
     until("the clients are gone", || in_flight(front) == 0).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_endpoint_that_is_given_up_is_as_slow_as_it_was_waited_for() {
     let silent = ScriptedUpstream::start(|mut wire, _| async move {
         wire.head().await;
@@ -353,7 +359,7 @@ async fn an_endpoint_that_is_given_up_is_as_slow_as_it_was_waited_for() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn no_more_slow_endpoints_are_ejected_than_the_rule_lets_and_the_slowest_first() {
     let (servers, _) = three(true, false).await;
     let slower = ScriptedUpstream::start(|mut wire, _| async move {

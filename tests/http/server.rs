@@ -70,7 +70,7 @@ async fn a_client_that_asks_to_close_gets_an_answer_and_an_end() {
     client.closed().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_slow_header_section_is_answered_with_408() {
     let server = TestServer::start(ListenerSpec {
         header_timeout: SHORT,
@@ -90,7 +90,7 @@ async fn a_slow_header_section_is_answered_with_408() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_slow_header_section_behind_a_good_request_is_answered_with_408_too() {
     let server = TestServer::start(ListenerSpec {
         header_timeout: SHORT,

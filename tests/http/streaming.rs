@@ -369,7 +369,7 @@ async fn a_connection_comes_back_when_its_body_has_ended() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_response_that_stalls_is_cut() {
     let server = ScriptedUpstream::start(|mut wire, _| async move {
         wire.head().await;
@@ -398,7 +398,7 @@ async fn a_response_that_breaks_off_is_not_passed_on_as_whole() {
     assert!(client.rest().await.ends_with("half.\r\n"));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_stalled_upload_is_answered_with_408() {
     let server = ScriptedUpstream::start(|mut wire, _| async move {
         wire.head().await;
@@ -436,7 +436,7 @@ async fn an_upstream_that_reads_nothing_times_out() {
     assert_eq!(response.status(), 504);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_slow_upload_that_moves_outlives_the_response_timeout() {
     let server = ScriptedUpstream::start(|mut wire, _| async move {
         wire.head().await;

@@ -551,12 +551,12 @@ fn a_change_under_way_is_answered_though_the_gateway_stops() {
     let head = format!("PUT {SHOP}/strategies/few?reason=last");
     let (sent, rest) = body.split_at(body.len() / 2);
     let mut stream = begin_change(&gateway, &token, &head, (body.len(), sent));
-    thread::sleep(Duration::from_millis(200));
+    thread::sleep(Duration::from_secs(1));
     gateway.signal("TERM");
     eventually("it drains", || {
         gateway.log().contains("draining").then_some(())
     });
-    thread::sleep(Duration::from_millis(200));
+    thread::sleep(Duration::from_secs(1));
     stream.write_all(rest.as_bytes()).unwrap();
     let mut said = String::new();
     stream.read_to_string(&mut said).unwrap();

@@ -101,7 +101,7 @@ fn a_notice_in_redis_is_faster_than_looking_each_second() {
     let url = format!("sqlite://{}/policies.db", folders[0].path().display());
     let editor = Editor::of(&url);
     let mut number = editor.commit(first_edits());
-    let store = format!("store: {{redis: '{}', timeout: 500ms}}", redis.url());
+    let store = format!("store: {{redis: '{}', timeout: 5s}}", redis.url());
     let nodes = folders
         .each_ref()
         .map(|folder| Gateway::start(&routes(&url, folder.path(), &store)));

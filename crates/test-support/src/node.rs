@@ -36,14 +36,13 @@ use tollgate_limiter::store::{
 };
 use tower::{Layer, ServiceExt, service_fn};
 
-use crate::{SECOND, charge, decide, eventually, eventually_within, shape};
+use crate::{PATIENCE, SECOND, charge, decide, eventually, eventually_within, shape};
 
-/// Redis must decide again this soon after its return.
-pub const RECOVERY: Duration = Duration::from_secs(2);
+/// Redis must decide again after its return. A node that does not notice never asks it again.
+pub const RECOVERY: Duration = PATIENCE;
 
-/// A machine that also runs a dozen servers, and compilers, may add this to a decision. Waiting for
-/// Redis has no such end.
-pub const BUSY: Duration = Duration::from_millis(1_500);
+/// A busy machine may add this to a decision. Waiting for Redis has no end.
+pub const BUSY: Duration = PATIENCE;
 
 const TEN: NonZeroU64 = NonZeroU64::new(10).unwrap();
 

@@ -1,8 +1,9 @@
 //! A redis-server of a test's own, and the faults it can suffer.
 
-use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr as UnixSocketAddr, UnixListener};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -189,12 +190,25 @@ impl Drop for RedisServer {
 /// server is away, its port could otherwise go to any other socket of the machine, and the server
 /// could not return to it.
 pub fn free_port() -> u16 {
-    static TAKEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
-    let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
-    // Some other test may be about to open the port that it was given.
     std::iter::repeat_with(|| fastrand::u16(10_000..32_000))
-        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok() && taken.insert(*port))
+        .find(|port| reserve_port(*port))
         .unwrap()
+}
+
+/// Whether `port` is free and of no other test of this machine, which may be about to open it: no
+/// other gets it until this process ends. A socket in the abstract namespace stands for each port.
+pub fn reserve_port(port: u16) -> bool {
+    static RESERVED: Mutex<Vec<UnixListener>> = Mutex::new(Vec::new());
+    let name = UnixSocketAddr::from_abstract_name(format!("tollgate-test-port-{port}")).unwrap();
+    let Ok(reservation) = UnixListener::bind_addr(&name) else {
+        return false;
+    };
+    let is_free = TcpListener::bind(("127.0.0.1", port)).is_ok();
+    if is_free {
+        let mut reserved = RESERVED.lock().unwrap_or_else(PoisonError::into_inner);
+        reserved.push(reservation);
+    }
+    is_free
 }
 
 /// A store on a port of this machine.

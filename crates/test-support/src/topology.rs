@@ -13,7 +13,7 @@ use tollgate_limiter::store::redis::spec::RedisSpec;
 use tracing::Dispatch;
 
 use crate::eventually_within;
-use crate::redis::{RedisServer, basic_arguments, free_port, spec_at};
+use crate::redis::{RedisServer, basic_arguments, free_port, reserve_port, spec_at};
 
 /// A store at `url`, with a time limit that a busy machine keeps.
 pub fn spec(url: String) -> RedisSpec {
@@ -380,9 +380,8 @@ pub fn cluster_is_up(node: &RedisServer) -> bool {
 /// not be one that the system hands out by itself either.
 fn cluster_node() -> Option<RedisServer> {
     let port = std::iter::repeat_with(free_port)
-        .find(|port| *port < 22_000)
+        .find(|port| *port < 22_000 && reserve_port(*port + 10_000))
         .unwrap();
-    std::net::TcpListener::bind(("127.0.0.1", port + 10_000)).ok()?;
     let dir = tempfile::tempdir().unwrap();
     let mut arguments = basic_arguments(port, dir.path());
     let cluster = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"];

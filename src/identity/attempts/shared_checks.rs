@@ -5,6 +5,7 @@
 //! waits for a place of another client's.
 
 use std::collections::HashMap;
+use std::future::ready;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,7 +89,9 @@ impl SharedChecks {
     }
 
     /// Checks a `credential` of a client at `ip`, or waits for the check that is under way. Must
-    /// run inside a runtime. `begin` prepares a check.
+    /// run inside a runtime. `known` is the result that a check has left where it ended between the
+    /// caller's own look for one and this call: the credential is not checked again. `begin`
+    /// prepares a check.
     ///
     /// # Errors
     /// The refusal by `begin`.
@@ -96,6 +99,7 @@ impl SharedChecks {
         self: &Arc<Self>,
         credential: CredentialHash,
         ip: IpAddr,
+        known: impl FnOnce() -> Option<CheckResult>,
         begin: impl FnOnce() -> Result<PreparedCheck<C>, AuthenticationRefusal>,
     ) -> Result<BoxFuture<'static, CheckResult>, AuthenticationRefusal> {
         let mut running = self.running.lock();
@@ -109,6 +113,9 @@ impl SharedChecks {
         };
         if let Some(end) = running.get(&checked).or_else(|| running.get(&waiting)) {
             return Ok(self.outcome(end.subscribe()));
+        }
+        if let Some(result) = known() {
+            return Ok(Box::pin(ready(result)));
         }
         let prepared = begin()?;
         let key = if matches!(prepared.attempt, Some(PendingAttempt::Waiting(_))) {
@@ -290,12 +297,17 @@ mod tests {
             host: u8,
         ) -> Result<BoxFuture<'static, CheckResult>, AuthenticationRefusal> {
             let ip = IpAddr::from([192, 0, 2, host]);
-            self.checks.run([credential; 32], ip, || {
-                Ok(PreparedCheck {
-                    attempt: Some(self.attempts.place(ip, None)?),
-                    check: FailingCheck(self.permits.clone()),
-                })
-            })
+            self.checks.run(
+                [credential; 32],
+                ip,
+                || None,
+                || {
+                    Ok(PreparedCheck {
+                        attempt: Some(self.attempts.place(ip, None)?),
+                        check: FailingCheck(self.permits.clone()),
+                    })
+                },
+            )
         }
 
         /// Waits until so many checks are listed.
@@ -350,5 +362,24 @@ mod tests {
             Some(AuthenticationRefusal::TooManyAttempts(3_600))
         );
         assert!(test.run(3, 1).is_ok(), "only the other has paid");
+    }
+
+    #[tokio::test]
+    async fn a_result_that_a_check_has_just_left_is_taken_and_no_other_check_begins() {
+        let test = ChecksUnderTest::new();
+        let ip = IpAddr::from([192, 0, 2, 1]);
+        let identity = Arc::new(CallerIdentity::new("staff", "ada"));
+        let known = || Some(Ok(identity.clone()));
+        let begin = || -> Result<PreparedCheck<FailingCheck>, _> { Err(FAILED) };
+        let result = test.checks.run([1; 32], ip, known, begin).ok().unwrap();
+        assert_eq!(result.await.ok().unwrap().id(), "ada");
+        // A check that is under way has a newer result.
+        let running = test.run(1, 1).ok().unwrap();
+        let joined = test.checks.run([1; 32], ip, known, begin).ok().unwrap();
+        test.permits.add_permits(1);
+        assert_eq!(
+            [running.await.err(), joined.await.err()],
+            [Some(FAILED), Some(FAILED)]
+        );
     }
 }

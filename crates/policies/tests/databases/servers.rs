@@ -4,6 +4,8 @@
 
 use std::fs;
 use std::net::TcpListener;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -352,10 +354,20 @@ fn data_folder() -> PathBuf {
     folder
 }
 
+/// A port that is free and of no other test of this machine, until this process ends: a socket in
+/// the abstract namespace stands for it, as in `tollgate_test_support::redis::reserve_port`.
 pub fn free_port() -> u16 {
-    std::iter::repeat_with(|| fastrand::u16(10_000..32_000))
-        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
-        .unwrap()
+    loop {
+        let port = fastrand::u16(10_000..32_000);
+        let name = SocketAddr::from_abstract_name(format!("tollgate-test-port-{port}")).unwrap();
+        if let Ok(reservation) = UnixListener::bind_addr(&name)
+            && TcpListener::bind(("127.0.0.1", port)).is_ok()
+        {
+            // Closed by the end of the process and by nothing else.
+            std::mem::forget(reservation);
+            return port;
+        }
+    }
 }
 
 fn finish(command: &mut Command) {

@@ -17,7 +17,7 @@ fn a_master_that_stops_answering_costs_the_keys_of_the_others_nothing() {
     let cluster = runtime.block_on(RedisCluster::start());
     let spec = RedisSpec {
         expected_nodes: 2,
-        timeout: Duration::from_millis(100),
+        timeout: Duration::from_millis(500),
         ..cluster.spec()
     };
     let report = run(

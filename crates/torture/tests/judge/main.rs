@@ -67,9 +67,23 @@ fn by(outcome: &RunReport, who: &str) -> u64 {
     outcome.answers.get(who).copied().unwrap_or_default()
 }
 
+/// No more was admitted than promised. A busy machine sends too little for what is due: what a
+/// limiter wastes is judged where time is paused.
 #[track_caller]
 fn assert_kept(outcome: &RunReport) {
-    assert!(!outcome.is_broken() && outcome.admitted > 0, "{outcome:#?}");
+    assert!(
+        outcome.over_terms == 0 && outcome.admitted > 0,
+        "{outcome:#?}"
+    );
+}
+
+/// More was admitted than promised.
+#[track_caller]
+fn assert_over(outcome: &RunReport) {
+    assert!(
+        outcome.over_terms > 0 && outcome.verdict().starts_with("OVER"),
+        "{outcome:#?}"
+    );
 }
 
 #[test]
@@ -162,7 +176,7 @@ fn an_outage_admits_no_more_than_one_burst_over() {
     for consistency in BOTH {
         let mut spec = server.spec();
         spec.key_prefix = format!("{consistency:?}").into();
-        spec.timeout = Duration::from_millis(100);
+        spec.timeout = Duration::from_millis(500);
         spec.expected_nodes = 2;
         let outcome = run(
             &RunPlan {
@@ -207,7 +221,7 @@ fn a_store_that_refills_by_its_callers_clocks_is_found_out() {
         Scenario::Steady,
         &custom(move |node| bucket.of_node(node)),
     );
-    assert_eq!(outcome.verdict(), "OVER", "{outcome:#?}");
+    assert_over(&outcome);
     let worst = outcome.worst.unwrap();
     assert_eq!(worst.admitted - worst.allowed, outcome.over);
 }
@@ -241,7 +255,8 @@ fn each_of_many_keys_is_judged_by_itself() {
     };
     let outcome = run(&plan, Scenario::ManyKeys, &Backing::Memory);
     assert_kept(&outcome);
-    assert!(outcome.admitted >= 1_000, "{outcome:#?}");
+    // One bucket would admit 350.
+    assert!(outcome.admitted > 350, "{outcome:#?}");
 }
 
 /// A run of each variant of a scenario.

@@ -137,7 +137,12 @@ impl StoredKeys {
         client_ip: IpAddr,
         limiter: &Limiter,
     ) -> Result<BoxFuture<'static, CheckResult>, AuthenticationRefusal> {
-        self.reading.run(key, client_ip, || {
+        let known = || match self.cache.find(&key) {
+            CachedKey::Known(identity) => Some(Ok(identity)),
+            CachedKey::Unknown => Some(Err(UNKNOWN)),
+            CachedKey::Stale(_) => None,
+        };
+        self.reading.run(key, client_ip, known, || {
             if self.is_paused() {
                 return Err(AWAY);
             }

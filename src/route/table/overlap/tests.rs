@@ -181,7 +181,7 @@ fn first_of_table(both: [&Match; 2], host: &str, path: &str) -> usize {
                 methods: Arc::from(&*matches.methods),
                 headers: Arc::from(&*matches.headers),
             };
-            table.of_host(place.host).paths.insert(pattern, candidate);
+            table.host_routes(place.host).paths.insert(pattern, candidate);
         }
     }
     match table.find(host, path, &http::Method::GET, &http::HeaderMap::new()) {
