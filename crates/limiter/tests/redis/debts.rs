@@ -132,7 +132,7 @@ async fn a_redis_that_always_answers_a_little_late_drains_nobody() {
     let server = RedisServer::start();
     let wire = DelayingProxy::to(server.port()).await;
     let spec = RedisSpec {
-        timeout: Duration::from_millis(400),
+        timeout: Duration::from_millis(100),
         ..spec_at(wire.address.port())
     };
     let node = LimiterNode::started(&spec).await;
@@ -150,7 +150,7 @@ async fn a_redis_that_always_answers_a_little_late_drains_nobody() {
         assert!(decision.granted && decision.decided_by == DecidedBy::Local);
     }
     assert!(!node.breaker.is_open());
-    wire.replies_take(Duration::from_millis(420));
+    wire.replies_take(Duration::from_millis(120));
     server.command(&["CONFIG", "SET", "maxmemory", "0"]);
     eventually("both are charged", || async {
         left(&direct, "k").await == 97
@@ -160,7 +160,7 @@ async fn a_redis_that_always_answers_a_little_late_drains_nobody() {
         "they are confirmed, late, and not sent any more",
         || async {
             let before = server.script_calls();
-            tokio::time::sleep(Duration::from_millis(1_200)).await;
+            tokio::time::sleep(Duration::from_millis(300)).await;
             // Each look is a call by itself.
             server.script_calls() == before
         },
