@@ -16,7 +16,7 @@ SECONDS ?= 15
 
 # The library of the console's charts, which is committed: `make uplot` after a change.
 UPLOT_VERSION := 1.6.32
-UPLOT := src/console/assets/uplot
+UPLOT := crates/console/src/assets/uplot
 # What `browser` judges pages by, which is not.
 AXE_VERSION := 4.14.1
 AXE := $(TARGET)/tools/axe-core-$(AXE_VERSION)

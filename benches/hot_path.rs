@@ -11,14 +11,6 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use divan::{Bencher, black_box};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
-use tollgate::proxy::message::additions::{self, Additions, HopFields};
-use tollgate::proxy::message::forwarded::ClientOrigin;
-use tollgate::proxy::message::headers;
-use tollgate::route::path;
-use tollgate::route::table::RouteTable;
-use tollgate::route::{
-    Action, FixedResponse, HostMatch, Match, PathMatch, PathPattern, Route, Segment,
-};
 use tollgate_limiter::algorithm::share::Share;
 use tollgate_limiter::algorithm::token_bucket as bucket;
 use tollgate_limiter::algorithm::token_bucket::TokenBucket;
@@ -33,6 +25,14 @@ use tollgate_limiter::request::headers::RateLimitFields;
 use tollgate_limiter::request::headers::Standing;
 use tollgate_limiter::store::BucketCharge;
 use tollgate_limiter::store::memory::MemoryStore;
+use tollgate_proxy::message::additions::{self, Additions, HopFields};
+use tollgate_proxy::message::forwarded::ClientOrigin;
+use tollgate_proxy::message::headers;
+use tollgate_spec::route::path;
+use tollgate_spec::route::table::RouteTable;
+use tollgate_spec::route::{
+    Action, FixedResponse, HostMatch, Match, PathMatch, PathPattern, Route, Segment,
+};
 
 fn main() {
     divan::main();

@@ -5,7 +5,7 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::config::Config;
+use tollgate_config::Config;
 
 /// Descriptors that any process of ours has: the standard streams, the runtimes' own, files that
 /// are read now and then.

@@ -11,13 +11,13 @@ use tollgate_limiter::store::memory::MemoryStore;
 
 use super::optional::team::Policies;
 use super::shared::SharedState;
-use crate::clock;
-use crate::gateway::account::InFlight;
-use crate::gateway::{Gateway, UNROUTED};
-use crate::observe::process_metrics::ProcessMetrics;
-use crate::observe::recorder::MetricsHandle;
-use crate::observe::series::label;
-use crate::upstream::watch::report;
+use tollgate_gateway::account::InFlight;
+use tollgate_gateway::observe::process_metrics::ProcessMetrics;
+use tollgate_gateway::observe::recorder::MetricsHandle;
+use tollgate_gateway::observe::series::label;
+use tollgate_gateway::{Gateway, UNROUTED};
+use tollgate_limiter::clock;
+use tollgate_proxy::upstream::watch::report;
 
 /// The recorder's handle, and the sources of the gauges that are read when somebody scrapes.
 pub struct Exporter {

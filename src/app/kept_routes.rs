@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use tollgate_limiter::request::compiled_limit::LargestCosts;
 
-use crate::config::Config;
-use crate::gateway::{Gateway, RouteRuntime};
-use crate::identity::api_key::ApiKeyTable;
-use crate::route::Route;
+use tollgate_config::Config;
+use tollgate_gateway::{Gateway, RouteRuntime};
+use tollgate_identity::api_key::ApiKeyTable;
+use tollgate_spec::route::Route;
 
 /// The gateway at work, and the configuration that it was assembled from.
 #[derive(Clone, Copy)]

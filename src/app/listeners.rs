@@ -7,11 +7,12 @@ use anyhow::Context;
 
 use super::files::tls::TlsFiles;
 use super::restart::inherited::{InheritedSockets, SocketGroup, share_out};
-use crate::config::{AdminSpec, Config, ListenerConfig};
-use crate::server::{self, ConnectionLimit, ListenerSpec, ProcessLimit};
-use crate::transport::listen_address::ListenAddress;
-use crate::transport::listening_socket::{ListeningSocket, SocketFile};
-use crate::transport::tls::server::acceptor::TlsAcceptor;
+use tollgate_config::{AdminSpec, Config, ListenerConfig};
+use tollgate_server::{self as server, ConnectionLimit, ProcessLimit};
+use tollgate_spec::listener::ListenerSpec;
+use tollgate_wire::transport::listen_address::ListenAddress;
+use tollgate_wire::transport::listening_socket::{ListeningSocket, SocketFile};
+use tollgate_wire::transport::tls::server::acceptor::TlsAcceptor;
 
 /// A listener that is bound for one worker.
 pub struct BoundListener {

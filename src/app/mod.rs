@@ -36,10 +36,10 @@ use signals::Signals;
 use start::{FirstConfig, OpenSockets};
 use tollgate_limiter::limit::algorithm::QuotaError;
 
-use crate::config::Config;
-use crate::gateway::Gateway;
-use crate::observe::logging::background;
-use crate::observe::metrics;
+use tollgate_config::Config;
+use tollgate_gateway::Gateway;
+use tollgate_gateway::observe::logging::background;
+use tollgate_gateway::observe::metrics;
 
 /// Runs the gateway on the file at `path` until a signal ends it or another process takes over.
 /// With `take_over`, takes over from the process that runs, if one does.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use tollgate_limiter::node::breaker::Breaker;
 
 use super::shared::SharedState;
-use crate::admin::config_status::ConfigStatus;
-use crate::admin::fleet_nodes::OwnReport;
-use crate::admin::views::node::NodeReport;
-use crate::clock;
-use crate::upstream::Upstream;
+use tollgate_admin::config_status::ConfigStatus;
+use tollgate_admin::fleet_nodes::OwnReport;
+use tollgate_admin::views::node::NodeReport;
+use tollgate_limiter::clock;
+use tollgate_proxy::upstream::Upstream;
 
 /// Names of upstreams in a report: it goes to the store with each heartbeat.
 const MOST_NAMES: usize = 8;

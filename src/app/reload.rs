@@ -21,15 +21,15 @@ use super::kept_routes::RunningGateway;
 use super::optional::team::{NodePolicies, Policies, PolicyNews};
 use super::restart::systemd::{self, ServiceState};
 use super::signals::{OperatorSignal, Signals};
-use crate::admin::config_status::ConfigStatus;
-use crate::clock::{self, Instant};
-use crate::config::source_watch::SourceWatches;
-use crate::config::watch::FileVersion;
-use crate::config::{self, Config, Ground, Loaded, Mistakes};
-use crate::gateway::Gateway;
-use crate::observe::access_log::AccessLog;
-use crate::observe::reload_metrics::ReloadMetrics;
-use crate::upstream::watch::discover;
+use tollgate_admin::config_status::ConfigStatus;
+use tollgate_config::source_watch::SourceWatches;
+use tollgate_config::watch::FileVersion;
+use tollgate_config::{self as config, Config, Ground, Loaded, Mistakes};
+use tollgate_gateway::Gateway;
+use tollgate_gateway::observe::access_log::AccessLog;
+use tollgate_gateway::observe::reload_metrics::ReloadMetrics;
+use tollgate_limiter::clock::{self, Instant};
+use tollgate_proxy::upstream::watch::discover;
 
 /// How often the file is checked for changes.
 const CHECK: Duration = Duration::from_secs(1);

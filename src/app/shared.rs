@@ -11,8 +11,8 @@ use tollgate_limiter::store::fleet_share::FleetShare;
 use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::redis::spec::RedisSpec;
 
-use crate::gateway::Gateway;
-use crate::server::{Drain, ProcessLimit};
+use tollgate_gateway::Gateway;
+use tollgate_server::{Drain, ProcessLimit};
 
 /// How often idle connections are closed and full buckets dropped.
 pub const UPKEEP: Duration = Duration::from_secs(2);

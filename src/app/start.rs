@@ -27,13 +27,13 @@ use super::restart::successor::{self, HandedOver, Predecessor};
 use super::shared::{FleetMember, SharedState};
 use super::signals::Signals;
 use super::workers::Workers;
-use crate::admin::config_status::ConfigStatus;
-use crate::config::source_watch::SourceWatches;
-use crate::config::watch::FileVersion;
-use crate::config::{Config, Ground};
-use crate::observe::recorder::MetricsHandle;
-use crate::observe::reload_metrics::ReloadMetrics;
-use crate::server::{ProcessLimit, drain};
+use tollgate_admin::config_status::ConfigStatus;
+use tollgate_config::source_watch::SourceWatches;
+use tollgate_config::watch::FileVersion;
+use tollgate_config::{Config, Ground};
+use tollgate_gateway::observe::recorder::MetricsHandle;
+use tollgate_gateway::observe::reload_metrics::ReloadMetrics;
+use tollgate_server::{ProcessLimit, drain};
 
 /// The configuration of a start, and what it was read from.
 pub struct FirstConfig {

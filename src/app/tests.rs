@@ -20,10 +20,10 @@ use super::assemble;
 use super::files::tls::TlsFiles;
 use super::listeners::{self, SocketSources};
 use super::restart::inherited::{InheritedSockets, SocketGroup};
-use crate::config;
-use crate::gateway::{Worker, WorkerListener};
-use crate::server::{self, ConnectionLimit, ProcessLimit, drain};
-use crate::transport::listening_socket::ListeningSocket;
+use tollgate_config as config;
+use tollgate_gateway::{Worker, WorkerListener};
+use tollgate_server::{self as server, ConnectionLimit, ProcessLimit, drain};
+use tollgate_wire::transport::listening_socket::ListeningSocket;
 
 const ROUTES: &str = "
 listeners: [{address: '127.0.0.1:0'}]

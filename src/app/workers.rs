@@ -17,11 +17,11 @@ use tollgate_limiter::store::redis::RedisStore;
 
 use super::listeners::BoundListener;
 use super::shared::{FleetMember, SharedState, UPKEEP};
-use crate::gateway::account::InFlight;
-use crate::gateway::{Worker, WorkerListener};
-use crate::proxy::Proxy;
-use crate::server::{self, Drain, Drained, worker};
-use crate::transport::listening_socket::AcceptingSocket;
+use tollgate_gateway::account::InFlight;
+use tollgate_gateway::{Worker, WorkerListener};
+use tollgate_proxy::Proxy;
+use tollgate_server::{self as server, Drain, Drained, worker};
+use tollgate_wire::transport::listening_socket::AcceptingSocket;
 
 /// The longest that a start waits for the store, before it goes on without.
 const FIRST_CONTACT: Duration = Duration::from_secs(1);

@@ -28,10 +28,10 @@ use tokio::net::{TcpStream, lookup_host};
 use tollgate_limiter::limit::units::show_duration;
 
 use super::output::CommandOutput;
-use crate::admin::browser_guard::{OPERATOR, REASON};
-use crate::admin::problem_details::ProblemDetails;
-use crate::transport::tls::client::{ClientTls, ClientTlsSpec, HttpOffer, PeerName, Pem};
-use crate::transport::{ClearStream, Stream};
+use tollgate_admin::browser_guard::{OPERATOR, REASON};
+use tollgate_admin::problem_details::ProblemDetails;
+use tollgate_wire::transport::tls::client::{ClientTls, ClientTlsSpec, HttpOffer, PeerName, Pem};
+use tollgate_wire::transport::{ClearStream, Stream};
 
 /// The longest wait for an answer: longer than the gateway takes for a document of all policies.
 const TIMEOUT: Duration = Duration::from_secs(60);

@@ -10,7 +10,7 @@ use super::admin_client::{AdminArgs, OperatorNote, target};
 use super::arguments::{QueryPairs, add_flag, add_named, add_value, pair};
 use super::output::CommandOutput;
 use super::text::bucket::{show_bucket, show_change};
-use crate::config::registered_method;
+use tollgate_config::registered_method;
 
 /// Look at one bucket of a running gateway, or give tokens back to it.
 ///

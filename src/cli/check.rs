@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::output::{UsageError, print};
 use crate::app::files;
-use crate::config::{self, Loaded, Mistake, Mistakes, PolicySet};
+use tollgate_config::{self as config, Loaded, Mistake, Mistakes, PolicySet};
 
 /// Say what is wrong with configuration files, all of it at once.
 ///

@@ -12,11 +12,11 @@ use super::arguments::{QueryPairs, add_named, add_value, pair};
 use super::check;
 use super::output::{CommandOutput, UsageError};
 use super::text::explanation::{ShownRoutes, show_explanation};
-use crate::admin::query::{self, check_listener};
-use crate::admin::views::explain::ExplainView;
 use crate::app;
-use crate::config::registered_method;
-use crate::gateway::explain::explain;
+use tollgate_admin::query::{self, check_listener};
+use tollgate_admin::views::explain::ExplainView;
+use tollgate_config::registered_method;
+use tollgate_gateway::explain::explain;
 
 /// Say what becomes of a request, and why: its route, its limits with their buckets, and what is
 /// sent.

@@ -9,7 +9,7 @@ use clap::Args;
 use super::admin_client::{AdminCaArgs, AdminPort};
 use super::arguments::duration;
 use super::output::CommandOutput;
-use crate::config::{self, ProbedAddress};
+use tollgate_config::{self as config, ProbedAddress};
 
 /// Where the admin port is when the file cannot be read.
 const DEFAULT_ADMIN: ProbedAddress = ProbedAddress {

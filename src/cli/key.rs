@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::arguments::pair;
 use super::output::print;
-use crate::identity::api_key::NewApiKey;
+use tollgate_identity::api_key::NewApiKey;
 
 /// Make an API key, and its entry for the file or the hash in Redis that an `api_key` authenticator
 /// reads.

@@ -28,7 +28,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use output::{CommandOutput, UsageError, plain};
 
-use crate::config::Mistakes;
+use tollgate_config::Mistakes;
 
 /// An HTTP gateway whose rate limit is a promise.
 ///

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
-use crate::plain_text::is_hidden;
+use tollgate_spec::plain_text::is_hidden;
 
 /// The end of a command that asked for something.
 #[derive(Clone, Debug, PartialEq, Eq)]

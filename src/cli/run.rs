@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::app;
-use crate::config::Mistakes;
-use crate::observe::logging::{self, LogFormat};
+use tollgate_config::Mistakes;
+use tollgate_gateway::observe::logging::{self, LogFormat};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -15,7 +15,7 @@ Examples:
   tollgate run --config routes.yaml
   tollgate run -c /etc/tollgate/routes.yaml --log-format json
   tollgate run --config routes.yaml --take-over
-  tollgate run --log info,tollgate::proxy=debug")]
+  tollgate run --log info,tollgate_proxy=debug")]
 pub struct RunArgs {
     /// The configuration file.
     #[arg(

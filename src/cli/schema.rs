@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use super::output::print;
-use crate::config;
+use tollgate_config as config;
 
 /// Prints the schema.
 ///

@@ -1,6 +1,6 @@
 //! The file: whatever its text, it is read or refused.
 
-use crate::config;
+use tollgate_config as config;
 
 /// No text makes the reader panic, and a refusal says something.
 pub fn any_text_is_read_or_refused(data: &[u8]) {

@@ -4,9 +4,9 @@ use bytes::BytesMut;
 use http::HeaderMap;
 
 use super::pieces::split;
-use crate::http::h1::body_decoder::BodyDecoder;
-use crate::http::h1::chunks::Malformed;
-use crate::http::h1::{BodyFraming, SectionBounds};
+use tollgate_wire::http::h1::body_decoder::BodyDecoder;
+use tollgate_wire::http::h1::chunks::Malformed;
+use tollgate_wire::http::h1::{BodyFraming, SectionBounds};
 
 const BOUNDS: SectionBounds = SectionBounds {
     bytes: 4096,

@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use http::{HeaderMap, HeaderValue};
 use ipnet::IpNet;
 
-use crate::proxy::message::forwarded::ClientOrigin;
 use tollgate_limiter::limit::client_address::{TrustedProxies, X_FORWARDED_FOR};
+use tollgate_proxy::message::forwarded::ClientOrigin;
 
 /// The client is the peer, unless a trusted proxy names another address. It is never an address
 /// that the fields do not name.

@@ -2,7 +2,7 @@
 
 use http::Uri;
 
-use crate::route::path;
+use tollgate_spec::route::path;
 
 /// A path that passes has no dot segments left, in no spelling, and settling it again changes
 /// nothing.

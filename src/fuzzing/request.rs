@@ -9,20 +9,20 @@ use http_body_util::{BodyExt, Full, StreamBody};
 
 use super::hyper_server::{ReadRequest, read_by_hyper};
 use super::pieces::split;
-use crate::body::{Body, BoxError};
-use crate::clock;
-use crate::error::Failure;
-use crate::http::RequestScheme;
-use crate::http::h1::body_decoder::BodyDecoder;
-use crate::http::h1::write_buffer::WriteBuffer;
-use crate::http::h1::{BodyFraming, SectionBounds};
-use crate::http::interim::InterimSlot;
-use crate::proxy::RequestSource;
-use crate::proxy::connection::upstream_request::UpstreamRequest;
-use crate::proxy::message::forwarded::ClientOrigin;
-use crate::proxy::report::SentMark;
-use crate::route::{Forward, HostPolicy, Rewrite};
-use crate::server::h1::request_head::RequestHead;
+use tollgate_limiter::clock;
+use tollgate_proxy::RequestSource;
+use tollgate_proxy::connection::upstream_request::UpstreamRequest;
+use tollgate_proxy::message::forwarded::ClientOrigin;
+use tollgate_proxy::report::SentMark;
+use tollgate_server::h1::request_head::RequestHead;
+use tollgate_spec::route::{Forward, HostPolicy, Rewrite};
+use tollgate_wire::body::{Body, BoxError};
+use tollgate_wire::error::Failure;
+use tollgate_wire::http::RequestScheme;
+use tollgate_wire::http::h1::body_decoder::BodyDecoder;
+use tollgate_wire::http::h1::write_buffer::WriteBuffer;
+use tollgate_wire::http::h1::{BodyFraming, SectionBounds};
+use tollgate_wire::http::interim::InterimSlot;
 
 const BOUNDS: SectionBounds = SectionBounds {
     bytes: 16 * 1024,

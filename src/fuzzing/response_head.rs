@@ -3,7 +3,7 @@
 use bytes::BytesMut;
 
 use super::pieces::split;
-use crate::proxy::connection::response::{self, BOUNDS};
+use tollgate_proxy::connection::response::{self, BOUNDS};
 
 /// A head that arrives in two pieces is read like one that arrives whole.
 pub fn pieces_make_no_difference(data: &[u8]) {

@@ -1,7 +1,7 @@
 //! The shipped example, schema and documentation of the file agree with the code that reads it.
 
-use tollgate::config::{AdminSpec, load, schema};
-use tollgate::route::Action;
+use tollgate_config::{AdminSpec, load, schema};
+use tollgate_spec::route::Action;
 
 use super::{check, good, root};
 

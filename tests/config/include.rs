@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tollgate::config::{Config, load, parse, print, read};
+use tollgate_config::{Config, load, parse, print, read};
 use tollgate_limiter::limit::definition::OnOutage;
 
 use super::{LISTENERS, ROUTES, check, good};

@@ -18,7 +18,7 @@ mod values;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use tollgate::config::{Config, Loaded, Mistakes, load, load_probed, parse};
+use tollgate_config::{Config, Loaded, Mistakes, load, load_probed, parse};
 
 /// Every key once, none at its default.
 const EVERY_KEY: &str = include_str!("good/every_key.yaml");

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value as Json, json};
-use tollgate::config::{Loaded, Mistakes, PolicySet, parse_with};
-use tollgate::identity::api_key::RouteKeys;
-use tollgate::route::Route;
+use tollgate_config::{Loaded, Mistakes, PolicySet, parse_with};
+use tollgate_identity::api_key::RouteKeys;
 use tollgate_limiter::limit::plan::{PlanSource, Plans};
 use tollgate_limiter::limit::rollout::Rollout;
+use tollgate_spec::route::Route;
 
 use super::{expected, root};
 

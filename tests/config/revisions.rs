@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 use tempfile::TempDir;
-use tollgate::config::{Ground, read_ground};
+use tollgate_config::{Ground, read_ground};
 use tollgate_policies::model::{Object, ObjectChange, ObjectId, ObjectKind, PolicyState, Position};
 use tollgate_policies::time::UnixTime;
 

@@ -12,7 +12,7 @@ fn tls_with_key(authority: &CertificateAuthority, key: &str) -> Result<TlsSpec, 
 listeners: [{{address: '127.0.0.1:0'}}]
 routes: [{{name: all, echo: true}}]"
     );
-    match tollgate::config::parse("routes.yaml", &text, &|_| None) {
+    match tollgate_config::parse("routes.yaml", &text, &|_| None) {
         Ok(loaded) => Ok(loaded.config.store.unwrap().tls),
         Err(mistakes) => Err(mistakes.to_string()),
     }

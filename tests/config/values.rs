@@ -6,36 +6,16 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use jsonwebtoken::Algorithm as JwtAlgorithm;
-use tollgate::config::{AdminSpec, PolicySet, parse_with};
-use tollgate::identity::api_key::spec::{ApiKeySource, ApiKeySpec, StoredKeySpec};
-use tollgate::identity::credential::CredentialPlace;
-use tollgate::identity::forward::spec::{
+use tollgate_config::{AdminSpec, PolicySet, parse_with};
+use tollgate_identity::api_key::spec::{ApiKeySource, ApiKeySpec, StoredKeySpec};
+use tollgate_identity::credential::CredentialPlace;
+use tollgate_identity::forward::spec::{
     AnswerCacheSpec, ForwardSpec, IgnoredPart, OnServiceFailure,
 };
-use tollgate::identity::jwt::spec::KeySetSource;
-use tollgate::identity::openid::spec::GroupRole;
-use tollgate::identity::password::spec::BasicSpec;
-use tollgate::identity::spec::AuthenticationMethod;
-use tollgate::observe::access_log::spec::{
-    AccessLogFormat, AccessLogSpec, LineReceiver, LogDestination,
-};
-use tollgate::route::error_pages::ErrorPage;
-use tollgate::route::retry::GrpcStatus;
-use tollgate::route::retry::back_off::BackOff;
-use tollgate::route::{Action, HostMatch, HostPolicy, PathMatch, PathPattern, Rewrite, Segment};
-use tollgate::transport::peer::TrustedPeers;
-use tollgate::transport::tls::client::PeerName;
-use tollgate::transport::tls::server::spec::{
-    CertificateFiles, ClientAuthRequirement, ClientAuthSpec, MinTlsVersion,
-};
-use tollgate::upstream::adaptive::gradient::AdaptiveRule;
-use tollgate::upstream::bounds::{HeadBound, UpstreamBounds};
-use tollgate::upstream::health::Percentage;
-use tollgate::upstream::health::check::{HealthCheck, HealthSpec};
-use tollgate::upstream::health::condition::ProbeThresholds;
-use tollgate::upstream::health::ejection::EjectSpec;
-use tollgate::upstream::latency::outliers::LatencyRule;
-use tollgate::upstream::{Balance, Http2Policy};
+use tollgate_identity::jwt::spec::KeySetSource;
+use tollgate_identity::openid::spec::GroupRole;
+use tollgate_identity::password::spec::BasicSpec;
+use tollgate_identity::spec::AuthenticationMethod;
 use tollgate_limiter::algorithm::concurrency::Scope;
 use tollgate_limiter::algorithm::token_bucket::TokenBucket;
 use tollgate_limiter::limit::algorithm::{Algorithm, Rate, WindowLength, WindowRate};
@@ -47,6 +27,26 @@ use tollgate_limiter::limit::on_limit::{Degrade, OnLimit, Queueing};
 use tollgate_limiter::limit::plan::{PlanHash, PlanSource, Plans};
 use tollgate_limiter::limit::rollout::Rollout;
 use tollgate_limiter::limit::status_set::{StatusRange, StatusSet};
+use tollgate_proxy::upstream::adaptive::gradient::AdaptiveRule;
+use tollgate_proxy::upstream::bounds::{HeadBound, UpstreamBounds};
+use tollgate_proxy::upstream::health::Percentage;
+use tollgate_proxy::upstream::health::check::{HealthCheck, HealthSpec};
+use tollgate_proxy::upstream::health::condition::ProbeThresholds;
+use tollgate_proxy::upstream::health::ejection::EjectSpec;
+use tollgate_proxy::upstream::latency::outliers::LatencyRule;
+use tollgate_proxy::upstream::{Balance, Http2Policy};
+use tollgate_spec::access_log::{AccessLogFormat, AccessLogSpec, LineReceiver, LogDestination};
+use tollgate_spec::route::error_pages::ErrorPage;
+use tollgate_spec::route::retry::GrpcStatus;
+use tollgate_spec::route::retry::back_off::BackOff;
+use tollgate_spec::route::{
+    Action, HostMatch, HostPolicy, PathMatch, PathPattern, Rewrite, Segment,
+};
+use tollgate_wire::transport::peer::TrustedPeers;
+use tollgate_wire::transport::tls::client::PeerName;
+use tollgate_wire::transport::tls::server::spec::{
+    CertificateFiles, ClientAuthRequirement, ClientAuthSpec, MinTlsVersion,
+};
 
 use super::{EVERY_KEY, LISTENERS, ROUTES, check, good};
 

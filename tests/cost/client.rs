@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use tollgate::clock;
+use tollgate_limiter::clock;
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ndate: Thu, 01 Jan 2026 00:00:00 GMT\r\nserver: test\r\n\
     content-type: text/plain\r\ncontent-length: 12\r\n\r\nhello world\n";

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tollgate::clock;
 use tollgate_limiter::algorithm::share::Share;
+use tollgate_limiter::clock;
 use tollgate_limiter::decide::decision::DecidedBy;
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::node::breaker::Breaker;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use tollgate::clock;
+use tollgate_limiter::clock;
 
 use super::client::{self, BlockingClient};
 use super::{Setup, TURN};

@@ -67,8 +67,8 @@ pub fn assert_never_over(samples: &[Sample]) {
 }
 
 /// Fails when tokens were wasted. A bucket that denies is empty: between the first denial and the
-/// last one, as much was admitted as came in at `rate`, save what `share` leaves out. A busy machine
-/// only brings these moments closer together.
+/// last one, as much was admitted as came in at `rate`, save what `share` leaves out. A busy
+/// machine only brings these moments closer together.
 pub fn assert_spent_between_denials(samples: &[Sample], rate: f64, share: f64) {
     let denied = || samples.iter().filter(|sample| sample.status == 429);
     let (Some(first), Some(last)) = (

@@ -286,7 +286,8 @@ fn trusted_proxies_have_as_many_connections_as_they_like() {
 }
 
 /// A gateway with room for few clients, all of which are taken by clients that have their answers
-/// and go on sending. Returns the status that another client gets, which waits for a minute at most.
+/// and go on sending. Returns the status that another client gets, which waits for a minute at
+/// most.
 fn another_among(request: &str, answers: &str) -> u16 {
     let gateway = Gateway::start_with_limit("-n 100", &routes(upstream(&Arc::default()), ""));
     let bounded = gateway.log();

@@ -12,13 +12,13 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
-use tollgate::route::retry::RetryCondition;
-use tollgate::upstream::Upstream;
-use tollgate::upstream::adaptive::AdaptiveBound;
-use tollgate::upstream::adaptive::gradient::AdaptiveRule;
-use tollgate::upstream::health::Percentage;
 use tollgate_limiter::clock;
 use tollgate_limiter::limit::status_set::StatusRange;
+use tollgate_proxy::upstream::Upstream;
+use tollgate_proxy::upstream::adaptive::AdaptiveBound;
+use tollgate_proxy::upstream::adaptive::gradient::AdaptiveRule;
+use tollgate_proxy::upstream::health::Percentage;
+use tollgate_spec::route::retry::RetryCondition;
 use tollgate_test_support::upstream::{OK, RawConnection, ScriptedUpstream, values};
 use tollgate_test_support::{PATIENCE, eventually_within};
 

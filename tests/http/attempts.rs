@@ -10,10 +10,10 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use tokio::net::TcpStream;
-use tollgate::clock;
-use tollgate::route::retry::back_off::BackOff;
-use tollgate::route::retry::{GrpcStatus, RetryCondition, RetryPolicy};
+use tollgate_limiter::clock;
 use tollgate_limiter::limit::status_set::StatusRange;
+use tollgate_spec::route::retry::back_off::BackOff;
+use tollgate_spec::route::retry::{GrpcStatus, RetryCondition, RetryPolicy};
 use tollgate_test_support::until;
 use tollgate_test_support::upstream::{OK, RawConnection, ScriptedUpstream};
 

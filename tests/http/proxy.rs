@@ -14,11 +14,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Barrier, mpsc};
 use tokio::task::coop;
-use tollgate::body::Body;
-use tollgate::route::{HostPolicy, Rewrite};
-use tollgate::upstream::Balance;
+use tollgate_proxy::upstream::Balance;
+use tollgate_spec::route::{HostPolicy, Rewrite};
 use tollgate_test_support::until;
 use tollgate_test_support::upstream::{OK, RawConnection, ScriptedUpstream, values};
+use tollgate_wire::body::Body;
 
 /// An upstream that answers `response` and hands each header section it reads to the test.
 async fn recording(response: &'static str) -> (ScriptedUpstream, mpsc::UnboundedReceiver<String>) {

@@ -12,12 +12,14 @@ use http::{HeaderValue, Request, Response};
 use http_body_util::BodyExt;
 use table::{Outcome, RefusedMessage, Sent, refused_messages};
 use tokio::net::TcpListener;
-use tollgate::body::Body;
-use tollgate::error::Failure;
-use tollgate::route::path;
-use tollgate::server::{self, ConnectionInfo, ConnectionLimit, Handler, InterimSlot, drain};
+use tollgate_server::{
+    self as server, ConnectionInfo, ConnectionLimit, Handler, InterimSlot, drain,
+};
+use tollgate_spec::route::path;
 use tollgate_test_support::raw_http::RawClient;
 use tollgate_test_support::raw_http2::{FrameClient, GOAWAY, HEADERS, RST_STREAM};
+use tollgate_wire::body::Body;
+use tollgate_wire::error::Failure;
 
 /// Reads each request as the gateway does: its path, then its body.
 #[derive(Clone)]

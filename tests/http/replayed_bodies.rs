@@ -12,10 +12,10 @@ use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{Notify, mpsc};
-use tollgate::route::retry::back_off::BackOff;
-use tollgate::route::retry::{RetryCondition, RetryPolicy};
 use tollgate_limiter::limit::status_set::StatusRange;
 use tollgate_limiter::request::permit::Unanswered;
+use tollgate_spec::route::retry::back_off::BackOff;
+use tollgate_spec::route::retry::{RetryCondition, RetryPolicy};
 use tollgate_test_support::upstream::{OK, RawConnection, ScriptedUpstream};
 
 const PUT: &str = "PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";

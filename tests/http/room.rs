@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::support::test_server::{TestServer, spec};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
-use tollgate::server::ListenerSpec;
+use tollgate_spec::listener::ListenerSpec;
 use tollgate_test_support::PATIENCE;
 use tollgate_test_support::raw_http::RawClient;
 use tollgate_test_support::raw_http2::{

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::support::test_server::{TestServer, spec};
 use proptest::prelude::*;
 use tokio::io::AsyncWriteExt;
-use tollgate::server::ListenerSpec;
+use tollgate_spec::listener::ListenerSpec;
 use tollgate_test_support::{PATIENCE, until};
 
 const SHORT: Duration = Duration::from_millis(50);

@@ -9,9 +9,9 @@ use http_body_util::BodyExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc, oneshot};
-use tollgate::body::{Body, BodyFailure, BoxError};
 use tollgate_test_support::upstream::{RawConnection, ScriptedUpstream, values};
 use tollgate_test_support::{PATIENCE, until};
+use tollgate_wire::body::{Body, BodyFailure, BoxError};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const EMPTY: &str = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";

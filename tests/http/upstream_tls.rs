@@ -12,11 +12,11 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
-use tollgate::transport::tls::client::{ClientTls, ClientTlsSpec, PeerName};
-use tollgate::upstream::tls::UpstreamTls;
+use tollgate_proxy::upstream::tls::UpstreamTls;
 use tollgate_test_support::nginx::NginxServer;
 use tollgate_test_support::topology::{CapturedLog, CertificateAuthority};
 use tollgate_test_support::upstream::{RawConnection, ScriptedUpstream};
+use tollgate_wire::transport::tls::client::{ClientTls, ClientTlsSpec, PeerName};
 
 /// A response that says what the server saw.
 const SEEN: &str = "keepalive_timeout 0; location / { return 200 \

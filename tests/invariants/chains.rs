@@ -1,11 +1,12 @@
-//! Imports follow the chains: a room names what stands before it, and nothing after.
+//! Imports follow the chains: a room names what stands before it, and nothing after. Between
+//! crates, cargo sees to that.
 
 use crate::imports::{Import, Workspace};
 
 /// The rooms of a crate, level by level: a room may import what stands on earlier levels, and of
 /// its own level what [`BESIDE`] lists. A room is a module right below the crate's root; `lib` and
 /// `main` are the root files.
-const CHAINS: [(&str, &[&str]); 3] = [
+const CHAINS: [(&str, &[&str]); 4] = [
     (
         "tollgate_limiter",
         &[
@@ -25,27 +26,17 @@ const CHAINS: [(&str, &[&str]); 3] = [
         &["time", "model", "database", "people", "lib"],
     ),
     (
-        "tollgate",
+        "tollgate_wire",
         &[
             "address_shares",
-            "body body_memory header_map_pool observe plain_text regular_file spelling",
+            "body body_memory header_map_pool regular_file",
             "grpc",
             "error",
-            "http route transport",
-            "upstream",
-            "proxy server",
-            "identity",
-            "gateway",
-            "config",
-            "admin",
-            "team",
-            "console",
-            "app fuzzing",
-            "cli",
+            "http transport",
             "lib",
-            "main",
         ],
     ),
+    ("tollgate", &["app fuzzing", "cli", "lib", "main"]),
 ];
 
 /// Imports between rooms of one level: who imports whom, and why.
@@ -58,7 +49,7 @@ const KNOWN_TO_FEW: [(&str, &[&str], &str); 2] = [
         "crates/limiter/src/store/redis",
         &[
             "src/app",
-            "src/config",
+            "crates/config/src",
             "crates/torture",
             "crates/test-support",
             "crates/limiter/src/shared.rs",
@@ -184,7 +175,7 @@ fn follows(import: &Import) -> bool {
                 .any(|(one, another, _)| (*one, *another) == (from, to))
 }
 
-/// `(tollgate, server)` of `tollgate::server::listener`.
+/// `(tollgate, server)` of `tollgate_server::listener`.
 fn room_of(module: &str) -> (&str, &str) {
     let (krate, inside) = module.split_once("::").unwrap_or((module, "lib"));
     (krate, inside.split("::").next().unwrap_or(inside))
@@ -214,10 +205,10 @@ mod tests {
     #[test]
     fn the_chains_name_the_rooms_there_are() {
         assert_none(&rows_without_need(workspace()));
-        let gone = rows_without_need(&tree(&[("src/gateway/mod.rs", "")]));
-        assert_finds(&gone, "CHAINS: tollgate has no room `proxy`");
+        let gone = rows_without_need(&tree(&[("src/app/mod.rs", "")]));
+        assert_finds(&gone, "CHAINS: tollgate has no room `cli`");
         assert!(
-            !gone.iter().any(|finding| finding.contains("`gateway`")),
+            !gone.iter().any(|finding| finding.contains("`app`")),
             "{gone:?}"
         );
     }
@@ -225,18 +216,18 @@ mod tests {
     #[test]
     fn an_import_against_the_chains_is_found() {
         let misuses = [
-            ("src/proxy/forward.rs", "use crate::gateway::stack;"),
+            ("src/app/start.rs", "use crate::cli::run;"),
+            ("src/app/start.rs", "fn f() { crate::cli::run::main() }"),
             (
-                "src/proxy/forward.rs",
-                "fn f() { crate::gateway::stack::serve() }",
+                "crates/wire/src/grpc.rs",
+                "use crate::{error, http::Method};",
             ),
-            ("src/server/drain.rs", "use crate::{error, admin::Config};"),
             (
-                "src/proxy/mod.rs",
-                "use super::super::server;\nuse super::server::Listener;",
+                "crates/wire/src/grpc.rs",
+                "use super::http;\nuse super::error::Failure;",
             ),
-            ("src/body.rs", "use crate::error::*;"),
-            ("src/gateway/stack.rs", "use crate::Top;"),
+            ("crates/wire/src/body.rs", "use crate::error::*;"),
+            ("src/cli/run.rs", "use crate::Top;"),
             (
                 "crates/limiter/src/algorithm/window.rs",
                 "use crate::node::Node;",
@@ -255,12 +246,12 @@ mod tests {
         }
         for (path, code) in [
             (
-                "src/gateway/stack.rs",
-                "use crate::{error, proxy::{self, forward}}; use super::serve; use crate::body::B;",
+                "src/cli/run.rs",
+                "use crate::app::{self, start}; use super::output; use tollgate_wire::body::B;",
             ),
             (
-                "src/proxy/forward.rs",
-                "use tollgate_limiter::request; #[cfg(test)] mod tests { use crate::gateway; }",
+                "src/app/start.rs",
+                "use tollgate_limiter::request; #[cfg(test)] mod tests { use crate::cli; }",
             ),
         ] {
             assert_none(&against_the_chains(&rooms(path, code)));
@@ -292,20 +283,20 @@ mod tests {
                 "use crate::store::{Store, redis::RedisStore};",
             ),
             (
-                "src/admin/buckets.rs",
+                "src/cli/run.rs",
                 "use tollgate_limiter::store::redis::RedisStore;",
             ),
             (
                 "crates/torture/src/judge/mod.rs",
                 "use tollgate_limiter::request;",
             ),
-            ("src/gateway/stack.rs", "use tollgate_torture::Limit;"),
+            ("src/app/start.rs", "use tollgate_torture::Limit;"),
         ];
         for (path, code) in misuses {
             assert_finds(&refused(&rooms(path, code)), path);
         }
         assert_none(&refused(&rooms(
-            "src/config/store.rs",
+            "crates/config/src/store.rs",
             "use tollgate_limiter::store::redis::RedisStore;",
         )));
     }
@@ -313,16 +304,17 @@ mod tests {
     /// A file, in a tree of a few rooms.
     fn rooms(path: &str, code: &str) -> Workspace {
         let mut files = vec![
-            ("src/error.rs", ""),
-            ("src/body.rs", "pub struct B;"),
+            ("crates/wire/src/error.rs", "pub enum Failure {}"),
+            ("crates/wire/src/body.rs", "pub struct B;"),
+            ("crates/wire/src/http/mod.rs", "pub struct Method;"),
+            ("crates/wire/src/grpc.rs", ""),
+            ("crates/wire/src/lib.rs", ""),
             ("src/lib.rs", "pub struct Top;"),
-            ("src/proxy/mod.rs", "pub mod forward;"),
-            ("src/proxy/forward.rs", ""),
-            ("src/server/mod.rs", "pub struct Listener;"),
-            ("src/gateway/mod.rs", ""),
-            ("src/gateway/stack.rs", ""),
-            ("src/gateway/serve.rs", ""),
-            ("src/admin/mod.rs", "pub struct Config;"),
+            ("src/app/mod.rs", "pub mod start;"),
+            ("src/app/start.rs", ""),
+            ("src/cli/mod.rs", ""),
+            ("src/cli/run.rs", ""),
+            ("src/cli/output.rs", ""),
             ("crates/limiter/src/clock.rs", ""),
             ("crates/limiter/src/store/mod.rs", "pub trait Store {}"),
             (

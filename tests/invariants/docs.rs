@@ -5,11 +5,22 @@ use std::fs;
 use std::path::Path;
 
 /// Folders that a path in the documentation may begin in.
-const BASES: [&str; 5] = [
+const BASES: [&str; 16] = [
     "",
     "src/",
     "crates/",
     "crates/limiter/src/",
+    "crates/wire/src/",
+    "crates/spec/src/",
+    "crates/server/src/",
+    "crates/proxy/src/",
+    "crates/identity/src/",
+    "crates/gateway/src/",
+    "crates/config/src/",
+    "crates/admin/src/",
+    "crates/policies/src/",
+    "crates/team/src/",
+    "crates/console/src/",
     "crates/torture/src/",
 ];
 

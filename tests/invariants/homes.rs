@@ -8,12 +8,12 @@ use crate::source::Source;
 const HOMES: [(&str, &[&str], &str); 10] = [
     (
         "x509_parser",
-        &["src/transport/tls"],
+        &["crates/wire/src/transport/tls"],
         "ask for a `ClientIdentity`",
     ),
     (
         "hickory_resolver",
-        &["src/upstream/discovery/dns"],
+        &["crates/proxy/src/upstream/discovery/dns"],
         "take a `DnsOutcome`",
     ),
     (
@@ -28,23 +28,33 @@ const HOMES: [(&str, &[&str], &str); 10] = [
     ),
     (
         "rustls",
-        &["crates/limiter/src/store/redis", "src/transport/tls"],
+        &[
+            "crates/limiter/src/store/redis",
+            "crates/wire/src/transport/tls",
+        ],
         "describe it with a spec",
     ),
     (
         "rustls_native_certs",
-        &["crates/limiter/src/store/redis", "src/transport/tls"],
+        &[
+            "crates/limiter/src/store/redis",
+            "crates/wire/src/transport/tls",
+        ],
         "describe it with a spec",
     ),
-    ("tokio_rustls", &["src/transport/tls"], "take a `Stream`"),
+    (
+        "tokio_rustls",
+        &["crates/wire/src/transport/tls"],
+        "take a `Stream`",
+    ),
     (
         "httparse",
-        &["src/proxy/connection/response"],
+        &["crates/proxy/src/connection/response"],
         "take a `Head`",
     ),
     (
         "saphyr_parser",
-        &["src/config"],
+        &["crates/config/src"],
         "take what `config` has built",
     ),
     (
@@ -57,11 +67,11 @@ const HOMES: [(&str, &[&str], &str); 10] = [
 /// Places that name hyper's client, so that it can be replaced there, and why each needs one.
 const HTTP_CLIENTS: [(&str, &str); 4] = [
     (
-        "src/identity/jwt/fetch",
+        "crates/identity/src/jwt/fetch",
         "an issuer's keys: one request on one connection, on the control plane",
     ),
     (
-        "src/upstream/watch/probe",
+        "crates/proxy/src/upstream/watch/probe",
         "a probe is one request on a connection of its own, from the control plane",
     ),
     (
@@ -131,7 +141,7 @@ const NO_ARITHMETIC: [&str; 24] = [
 
 /// Places whose whole purpose is an answer.
 const ANSWERS: [&str; 3] = [
-    "src/error",
+    "crates/wire/src/error",
     "crates/limiter/src/request/answer/denial",
     "crates/limiter/src/request/answer/problem",
 ];
@@ -140,72 +150,72 @@ const ANSWERS: [&str; 3] = [
 /// data path's own.
 const STATUS_CODES: [(&str, &str, &str); 14] = [
     (
-        "src/identity/jwt/fetch",
+        "crates/identity/src/jwt/fetch",
         "OK",
         "recognises that an issuer answered with its keys",
     ),
     (
-        "src/admin",
+        "crates/admin/src",
         "*",
         "the admin server's answers are its API, not the gateway's",
     ),
     (
-        "src/team/api",
+        "crates/team/src/api",
         "PAYLOAD_TOO_LARGE",
         "recognises a body that the admin server's framework refused",
     ),
     (
-        "src/config",
+        "crates/config/src",
         "*",
         "what an operator may write under `respond`",
     ),
     (
-        "src/proxy",
+        "crates/proxy/src",
         "SWITCHING_PROTOCOLS",
         "recognises that the upstream agreed to an upgrade",
     ),
     (
-        "src/proxy",
+        "crates/proxy/src",
         "UPGRADE_REQUIRED",
         "keeps the protocols that the upstream asks for",
     ),
     (
-        "src/proxy",
+        "crates/proxy/src",
         "CONTINUE",
         "tells an interim response of the upstream from the final one",
     ),
     (
-        "src/server",
+        "crates/server/src",
         "SWITCHING_PROTOCOLS",
         "recognises that a connection stops speaking HTTP",
     ),
     (
-        "src/http/h2/websocket_proof",
+        "crates/wire/src/http/h2/websocket_proof",
         "SWITCHING_PROTOCOLS",
         "recognises that the upstream agreed to a WebSocket",
     ),
     (
-        "src/http/response_rules",
+        "crates/wire/src/http/response_rules",
         "NO_CONTENT",
         "such an answer has no content, whoever gives it",
     ),
     (
-        "src/http/response_rules",
+        "crates/wire/src/http/response_rules",
         "PARTIAL_CONTENT",
         "recognises a part of some content, whoever sends it",
     ),
     (
-        "src/http/response_rules",
+        "crates/wire/src/http/response_rules",
         "NOT_MODIFIED",
         "nor has such an answer, and its Content-Length is another's",
     ),
     (
-        "src/server",
+        "crates/server/src",
         "CONTINUE",
         "asks a client for the body that it holds back",
     ),
     (
-        "src/server",
+        "crates/server/src",
         "OK",
         "the status line that is written most is written as it is",
     ),
@@ -241,7 +251,7 @@ pub fn clients_at_home(workspace: &Workspace) -> Vec<String> {
     let found = elsewhere.filter_map(|source| {
         let at = names_a_client(source)?;
         Some(format!(
-            "{}: names an HTTP client: ask src/proxy/ to send",
+            "{}: names an HTTP client: ask crates/proxy/ to send",
             source.at(at)
         ))
     });
@@ -538,7 +548,7 @@ mod tests {
             "src/proxy/forward.rs",
             "use http::StatusCode as S;",
         );
-        assert_passes(status_codes_in_tables, "src/error.rs", reply);
+        assert_passes(status_codes_in_tables, "crates/wire/src/error.rs", reply);
         assert_passes(
             status_codes_in_tables,
             "src/proxy/forward.rs",

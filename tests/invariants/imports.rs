@@ -12,7 +12,7 @@ use crate::source::{Source, workspace_sources};
 pub struct Workspace {
     pub sources: Vec<Source>,
     pub imports: Vec<Import>,
-    /// By its full path from its crate: `tollgate::server::listener`.
+    /// By its full path from its crate: `tollgate_server::listener`.
     pub modules: BTreeMap<String, Module>,
     /// Paths of ours that lead to no definition: `file:line: path`. The rules would look past what
     /// these name.

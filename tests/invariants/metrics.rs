@@ -11,7 +11,11 @@ const RESOLVED_OUTSIDE_CONSTRUCTORS: [(&str, &str, &str); 2] = [
         "gateway",
         "builds the gateway: once per configuration",
     ),
-    ("src/observe/metrics", "install", "once per process"),
+    (
+        "crates/gateway/src/observe/metrics",
+        "install",
+        "once per process",
+    ),
 ];
 
 /// Names of labels. Each has few values, all known from the configuration or the code.
@@ -172,7 +176,7 @@ mod tests {
     fn each_row_of_the_tables_is_needed() {
         assert_none(&rows_without_need(workspace()));
         let idle = rows_without_need(&tree(&[(
-            "src/observe/metrics.rs",
+            "crates/gateway/src/observe/metrics.rs",
             "fn install() { counter!(\"a\", \"route\" => r) }",
         )]));
         assert!(

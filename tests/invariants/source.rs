@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// A file of a crate.
 pub struct Source {
-    /// From the repository's root: `src/gateway/pipeline.rs`.
+    /// From the repository's root: `crates/gateway/src/pipeline.rs`.
     pub path: String,
     /// The whole file.
     pub text: String,

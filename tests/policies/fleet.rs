@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::sync::{Notify, watch};
-use tollgate::clock;
-use tollgate::team::policies::service::PolicyService;
+use tollgate_limiter::clock;
 use tollgate_limiter::store::redis::inspect::RedisInspector;
 use tollgate_limiter::store::redis::spec::RedisSpec;
 use tollgate_policies::model::{ObjectKind, PolicyState};
+use tollgate_team::policies::service::PolicyService;
 use tollgate_test_support::redis::RedisServer;
 use tollgate_test_support::turns;
 

@@ -1,8 +1,8 @@
 //! A limiter for a process that shares its limits with others through Redis.
 //!
-//! [`SharedLimiter`] has all that the promise needs: a place in the fleet, kept by heartbeats; a task
-//! that finds out when Redis decides again; and one that hears of buckets that operators reset. Its
-//! tasks run as long as a limiter made of it lives.
+//! [`SharedLimiter`] has all that the promise needs: a place in the fleet, kept by heartbeats; a
+//! task that finds out when Redis decides again; and one that hears of buckets that operators
+//! reset. Its tasks run as long as a limiter made of it lives.
 
 use std::future::ready;
 use std::sync::Arc;

@@ -9,9 +9,9 @@ use tokio::sync::oneshot;
 
 use super::plane::ControlPlane;
 use super::services::OperatorServices;
-use crate::admin::{self, AdminPages};
 use crate::app::optional::console::ConsoleControl;
-use crate::server::{Drain, DrainSignal, drain, worker};
+use tollgate_admin::{self as admin, AdminPages};
+use tollgate_server::{Drain, DrainSignal, drain, worker};
 
 /// The ports, bound and not served yet.
 pub struct OpenAdminPorts {

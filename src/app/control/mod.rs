@@ -29,12 +29,12 @@ use super::restart::predecessor::{HandoverOffer, PreparedOffer};
 use super::restart::systemd::{self, ServiceState};
 use super::shared::{ADMIN_DRAIN, DENIAL_WINDOW, SharedState, UPKEEP};
 use super::workers::Workers;
-use crate::admin::state::LifecyclePhase;
-use crate::clock;
-use crate::observe::logging::background::LostLogLines;
-use crate::transport::listening_socket::SocketFile;
-use crate::upstream::discovery::own_ports;
-use crate::upstream::watch::{discover, monitor};
+use tollgate_admin::state::LifecyclePhase;
+use tollgate_gateway::observe::logging::background::LostLogLines;
+use tollgate_limiter::clock;
+use tollgate_proxy::upstream::discovery::own_ports;
+use tollgate_proxy::upstream::watch::{discover, monitor};
+use tollgate_wire::transport::listening_socket::SocketFile;
 
 /// Why the gateway ends.
 enum ShutdownCause {

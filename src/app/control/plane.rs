@@ -7,9 +7,9 @@ use crate::app::restart::successor::Predecessor;
 use crate::app::shared::SharedState;
 use crate::app::signals::Signals;
 use crate::app::workers::Workers;
-use crate::observe::recorder::MetricsHandle;
-use crate::server::DrainSignal;
-use crate::transport::listening_socket::SocketFile;
+use tollgate_gateway::observe::recorder::MetricsHandle;
+use tollgate_server::DrainSignal;
+use tollgate_wire::transport::listening_socket::SocketFile;
 
 /// Everything that the control plane watches over.
 pub struct ControlPlane {

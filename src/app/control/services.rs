@@ -8,18 +8,18 @@ use tollgate_limiter::store::redis::heartbeat::Heartbeat;
 use tollgate_limiter::store::redis::inspect::RedisInspector;
 
 use super::plane::ControlPlane;
-use crate::admin::browser_guard::OwnOrigins;
-use crate::admin::bucket_service::{BucketService, FleetBuckets};
-use crate::admin::fleet_nodes::{FleetConnection, FleetNodes, OwnReport};
-use crate::admin::pages::health::{MAX_RENDERINGS, MAX_RENDERINGS_PER_CLIENT};
-use crate::admin::server::answers::AnswerBound;
-use crate::admin::state::{AdminState, Readiness};
 use crate::app::exporter::Exporter;
 use crate::app::node_report;
 use crate::app::optional::console::ShownParts;
 use crate::app::optional::team::TeamControl;
 use crate::app::shared::{FleetMember, SharedState};
-use crate::config::Config;
+use tollgate_admin::browser_guard::OwnOrigins;
+use tollgate_admin::bucket_service::{BucketService, FleetBuckets};
+use tollgate_admin::fleet_nodes::{FleetConnection, FleetNodes, OwnReport};
+use tollgate_admin::pages::health::{MAX_RENDERINGS, MAX_RENDERINGS_PER_CLIENT};
+use tollgate_admin::server::answers::AnswerBound;
+use tollgate_admin::state::{AdminState, Readiness};
+use tollgate_config::Config;
 
 /// The services that operators use, with this node's own connection to the store and its place in
 /// the fleet.

@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 use tokio::task::JoinSet;
 
-use crate::config::watch::{FileWatch, Sighting};
-use crate::config::{self, Config, Mistakes};
-use crate::gateway::Gateway;
-use crate::identity::NamedAuthenticator;
-use crate::identity::authenticator::CredentialSet;
-use crate::identity::method::CredentialFormat;
-use crate::identity::spec::AuthenticatorSpec;
+use tollgate_config::watch::{FileWatch, Sighting};
+use tollgate_config::{self as config, Config, Mistakes};
+use tollgate_gateway::Gateway;
+use tollgate_identity::NamedAuthenticator;
+use tollgate_identity::authenticator::CredentialSet;
+use tollgate_identity::method::CredentialFormat;
+use tollgate_identity::spec::AuthenticatorSpec;
 
 /// The files of the running configuration that authenticators have, under watch.
 #[derive(Default)]

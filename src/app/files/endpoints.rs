@@ -6,12 +6,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::config::watch::{FileWatch, Sighting};
-use crate::config::{self, Config, Mistakes};
-use crate::gateway::Gateway;
-use crate::upstream::endpoints::EndpointSpec;
-use crate::upstream::watch::discover;
-use crate::upstream::{Upstream, UpstreamSpec};
+use tollgate_config::watch::{FileWatch, Sighting};
+use tollgate_config::{self as config, Config, Mistakes};
+use tollgate_gateway::Gateway;
+use tollgate_proxy::upstream::endpoints::EndpointSpec;
+use tollgate_proxy::upstream::watch::discover;
+use tollgate_proxy::upstream::{Upstream, UpstreamSpec};
 
 /// The upstreams of the running configuration whose endpoints are in a file, under watch.
 #[derive(Default)]

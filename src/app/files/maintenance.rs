@@ -8,8 +8,8 @@ use std::fs;
 use std::io;
 use std::sync::Arc;
 
-use crate::gateway::Gateway;
-use crate::gateway::maintenance::RouteMaintenance;
+use tollgate_gateway::Gateway;
+use tollgate_gateway::maintenance::RouteMaintenance;
 
 /// The routes of the running configuration that can be under maintenance.
 #[derive(Default)]

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::tls_watch::TlsFileWatches;
-use crate::clock::{self, Instant};
-use crate::config::Config;
-use crate::observe::reload_metrics::CertificateMetrics;
-use crate::transport::tls::server::acceptor::{TlsAcceptor, TlsSettings};
-use crate::transport::tls::server::certificate::{ServerCertificate, TlsFileError};
-use crate::transport::tls::server::spec::TlsServerSpec;
+use tollgate_config::Config;
+use tollgate_gateway::observe::reload_metrics::CertificateMetrics;
+use tollgate_limiter::clock::{self, Instant};
+use tollgate_wire::transport::tls::server::acceptor::{TlsAcceptor, TlsSettings};
+use tollgate_wire::transport::tls::server::certificate::{ServerCertificate, TlsFileError};
+use tollgate_wire::transport::tls::server::spec::TlsServerSpec;
 
 /// How often a certificate that expires soon is warned of.
 const WARN_EVERY: Duration = Duration::from_secs(24 * 60 * 60);

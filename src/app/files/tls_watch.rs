@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use crate::config::watch::{FileWatch, MOST_MOVES, Sighting};
+use tollgate_config::watch::{FileWatch, MOST_MOVES, Sighting};
 
 /// Files under watch.
 #[derive(Default)]

@@ -7,14 +7,15 @@ use axum::Router;
 use parking_lot::Mutex;
 
 use super::team::TeamControl;
-use crate::admin::AdminExtension;
-use crate::admin::config_status::ConfigStatus;
-use crate::admin::state::AdminState;
 use crate::app::shared::SharedState;
-use crate::console::state::{ConsoleParts, ConsoleState, FleetParts};
-use crate::console::tokens::FormTokens;
-use crate::observe::recorder::MetricsHandle;
-use crate::{clock, console};
+use tollgate_admin::AdminExtension;
+use tollgate_admin::config_status::ConfigStatus;
+use tollgate_admin::state::AdminState;
+use tollgate_console as console;
+use tollgate_console::state::{ConsoleParts, ConsoleState, FleetParts};
+use tollgate_console::tokens::FormTokens;
+use tollgate_gateway::observe::recorder::MetricsHandle;
+use tollgate_limiter::clock;
 
 /// The parts of a gateway that its console shows.
 pub struct ShownParts<'a> {

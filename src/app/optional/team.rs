@@ -7,23 +7,23 @@ use arc_swap::ArcSwap;
 use tokio::runtime::Runtime;
 use tollgate_limiter::store::inspect::{ChangeNotice, Inspect};
 
-use crate::admin::AdminExtension;
-use crate::admin::caller::Callers;
-use crate::config::{AdminSpec, Config, Ground, Loaded};
-use crate::gateway::Gateway;
-use crate::observe::recorder::MetricsHandle;
-use crate::team::accounts::AccountService;
-use crate::team::accounts::cookie::SessionCookies;
-use crate::team::accounts::provider::ProviderSignIn;
-use crate::team::policies::follower;
-pub use crate::team::policies::handle::Policies;
-pub use crate::team::policies::local::NodePolicies;
-pub use crate::team::policies::news::PolicyNews;
-use crate::team::policies::service::tells_of_policies;
-use crate::team::policies::start;
-pub use crate::team::policies::start::FirstPolicies;
-use crate::team::rollout::watch::{self as rollout, WatchedGateway};
-use crate::team::{Team, api};
+use tollgate_admin::AdminExtension;
+use tollgate_admin::caller::Callers;
+use tollgate_config::{AdminSpec, Config, Ground, Loaded};
+use tollgate_gateway::Gateway;
+use tollgate_gateway::observe::recorder::MetricsHandle;
+use tollgate_team::accounts::AccountService;
+use tollgate_team::accounts::cookie::SessionCookies;
+use tollgate_team::accounts::provider::ProviderSignIn;
+use tollgate_team::policies::follower;
+pub use tollgate_team::policies::handle::Policies;
+pub use tollgate_team::policies::local::NodePolicies;
+pub use tollgate_team::policies::news::PolicyNews;
+use tollgate_team::policies::service::tells_of_policies;
+use tollgate_team::policies::start;
+pub use tollgate_team::policies::start::FirstPolicies;
+use tollgate_team::rollout::watch::{self as rollout, WatchedGateway};
+use tollgate_team::{Team, api};
 
 /// The configuration together with the policies that a gateway begins with, if its file says where
 /// these come from.
@@ -66,7 +66,7 @@ impl TeamControl {
         Ok(Self { team, policies })
     }
 
-    /// Those who may use the admin port.
+    /// The callers that may use the admin port.
     pub fn callers(&self) -> Arc<dyn Callers> {
         Arc::new(self.team.clone())
     }

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use axum::Router;
 
 use super::team::TeamControl;
-use crate::admin::AdminExtension;
-use crate::admin::config_status::ConfigStatus;
-use crate::admin::state::AdminState;
 use crate::app::shared::SharedState;
-use crate::observe::recorder::MetricsHandle;
+use tollgate_admin::AdminExtension;
+use tollgate_admin::config_status::ConfigStatus;
+use tollgate_admin::state::AdminState;
+use tollgate_gateway::observe::recorder::MetricsHandle;
 
 /// The parts of a gateway that a console shows.
 #[expect(dead_code, reason = "nothing shows them")]

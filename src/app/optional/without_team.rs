@@ -8,11 +8,11 @@ use futures_util::future::pending;
 use tokio::runtime::Runtime;
 use tollgate_limiter::store::inspect::{ChangeNotice, Inspect};
 
-use crate::admin::AdminExtension;
-use crate::admin::caller::{Callers, LocalCallers};
-use crate::config::{Candidate, Config, Ground, Loaded, Mistakes};
-use crate::gateway::Gateway;
-use crate::observe::recorder::MetricsHandle;
+use tollgate_admin::AdminExtension;
+use tollgate_admin::caller::{Callers, LocalCallers};
+use tollgate_config::{Candidate, Config, Ground, Loaded, Mistakes};
+use tollgate_gateway::Gateway;
+use tollgate_gateway::observe::recorder::MetricsHandle;
 
 /// The policies that a gateway begins with.
 pub struct FirstPolicies(Infallible);
@@ -53,7 +53,7 @@ impl TeamControl {
         Ok(Self)
     }
 
-    /// Those who may use the admin port.
+    /// The callers that may use the admin port.
     pub fn callers(&self) -> Arc<dyn Callers> {
         Arc::new(LocalCallers)
     }

@@ -5,8 +5,8 @@
 
 use std::io;
 
-use crate::transport::listen_address::ListenAddress;
-use crate::transport::listening_socket::ListeningSocket;
+use tollgate_wire::transport::listen_address::ListenAddress;
+use tollgate_wire::transport::listening_socket::ListeningSocket;
 
 /// The listening sockets of one listener.
 #[derive(Debug)]

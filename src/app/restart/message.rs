@@ -18,7 +18,7 @@ use rustix::net::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::transport::listen_address::ListenAddress;
+use tollgate_wire::transport::listen_address::ListenAddress;
 
 /// Descriptors of one line. Linux takes 253 (SCM_MAX_FD); a listener of more workers has several
 /// lines.

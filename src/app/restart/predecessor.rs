@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use super::attempts::{HandoverAttempts, OfferState, OfferedSockets, Successor};
 use super::take_over_right::TakeOverRight;
-use crate::transport::listening_socket::bind_unix;
+use tollgate_wire::transport::listening_socket::bind_unix;
 
 /// The socket where a successor asks, and the right that it gets.
 pub struct HandoverPoint {

@@ -11,8 +11,8 @@ use anyhow::Context as _;
 use super::inherited::{InheritedSockets, SocketGroup};
 use super::message::{HandoverMessage, HandoverStream, PROMPT, PROTOCOL};
 use super::take_over_right::TakeOverRight;
-use crate::transport::listen_address::ListenAddress;
-use crate::transport::listening_socket::ListeningSocket;
+use tollgate_wire::transport::listen_address::ListenAddress;
+use tollgate_wire::transport::listening_socket::ListeningSocket;
 
 /// A running gateway that has given its sockets away, and serves them until it hears that this
 /// process does.

@@ -10,7 +10,7 @@ use std::os::unix::net::UnixDatagram;
 use listenfd::ListenFd;
 
 use super::inherited::{InheritedSockets, SocketGroup};
-use crate::transport::listening_socket::ListeningSocket;
+use tollgate_wire::transport::listening_socket::ListeningSocket;
 
 /// How far this process is.
 #[derive(Clone, Copy, Debug)]

@@ -17,8 +17,8 @@ use crate::cli::output::CommandOutput;
 /// Make and change the accounts of people who may use the admin port.
 ///
 /// Accounts live in the database that the file names under `policies`. Needs no running gateway,
-/// and works while one runs. Passwords have 12 characters or more; they are asked for on the terminal,
-/// or read from the first line of standard input.
+/// and works while one runs. Passwords have 12 characters or more; they are asked for on the
+/// terminal, or read from the first line of standard input.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -15,7 +15,7 @@ use clap::Args;
 use tollgate_policies::database::PolicyDatabase;
 use tollgate_policies::people::{AuditOutcome, AuditRecord, People};
 
-use crate::config;
+use tollgate_config as config;
 
 /// The file that names the database.
 #[derive(Debug, Args)]

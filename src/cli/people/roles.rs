@@ -3,7 +3,7 @@
 use clap::Args;
 use tollgate_policies::people::{ApplicationRole, FleetRole, Rights, RoleChange};
 
-use crate::team::accounts::role_words::{application_word, fleet_word};
+use tollgate_team::accounts::role_words::{application_word, fleet_word};
 
 /// Roles for somebody, or for a token.
 #[derive(Clone, Debug, Args)]

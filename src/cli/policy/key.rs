@@ -13,7 +13,7 @@ use crate::cli::admin_client::{AdminCall, target};
 use crate::cli::arguments::pair;
 use crate::cli::output::CommandOutput;
 use crate::cli::text::policies::show_outcome;
-use crate::identity::api_key::NewApiKey;
+use tollgate_identity::api_key::NewApiKey;
 
 #[derive(Debug, Subcommand)]
 pub enum PolicyKeyCommand {

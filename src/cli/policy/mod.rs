@@ -20,8 +20,8 @@ use super::admin_client::{AdminCall, target};
 use super::arguments::{QueryPairs, add_flag, add_value};
 use super::output::CommandOutput;
 use super::text::policies::{show_changes, show_history, show_object_history, show_outcome};
-use crate::config::{PolicySet, STDIN, read_stdin};
-use crate::team::views::policies::{RevisionChangesView, RevisionsView};
+use tollgate_config::{PolicySet, STDIN, read_stdin};
+use tollgate_team::views::policies::{RevisionChangesView, RevisionsView};
 
 /// Move policies between a file and the database of a running gateway, and go through their
 /// history.
@@ -363,7 +363,6 @@ impl StrategyArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::problem_details::ProblemDetails;
     use crate::cli::admin_client::show_problem;
 
     #[test]
@@ -374,7 +373,7 @@ mod tests {
             (DraftProblem::NoReason, false),
             (DraftProblem::LargeDraft, false),
         ] {
-            let refusal = show_problem(&ProblemDetails::from(problem));
+            let refusal = show_problem(&tollgate_team::changes::refusal::draft_problem(problem));
             assert_eq!(changes_nothing(&refusal), expected, "{refusal}");
         }
     }

@@ -1,7 +1,7 @@
 //! Buckets, levels and limits as text for people.
 
-use crate::admin::views::bucket::{BucketView, ChangeView};
-use crate::admin::views::words::{
+use tollgate_admin::views::bucket::{BucketView, ChangeView};
+use tollgate_admin::views::words::{
     show_level, show_policy, show_seconds, show_settled, show_source, show_wait,
 };
 

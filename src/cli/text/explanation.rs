@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::fmt::{Display, Write as _};
 
-use crate::admin::views::explain::{ActionView, ExplainView, LimitView, RouteView, WhyView};
-use crate::admin::views::words::{show_level, show_policy, show_settled, show_source, show_wait};
+use tollgate_admin::views::explain::{ActionView, ExplainView, LimitView, RouteView, WhyView};
+use tollgate_admin::views::words::{show_level, show_policy, show_settled, show_source, show_wait};
 
 /// The routes that are shown, of those that do not take the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Changes of policies as text for people.
 
-use crate::team::views::policies::{
+use tollgate_team::views::policies::{
     ObjectHistoryView, PolicyChangeView, RevisionChangesView, RevisionView, RevisionsView,
 };
 
@@ -98,7 +98,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::team::views::comparison::compare;
+    use tollgate_team::views::comparison::compare;
 
     #[test]
     fn a_change_is_shown_as_lines_that_come_and_go() {

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::support::test_server::{TestServer, spec};
-use tollgate::server::ListenerSpec;
+use tollgate_spec::listener::ListenerSpec;
 use tollgate_test_support::raw_http2::{
     DATA, END_STREAM, FrameClient, GOAWAY, HEADERS, RST_STREAM, WINDOW_UPDATE, frame, request,
 };

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::support::proxy_server::ProxyServer;
 use h2::Reason;
 use tokio::sync::{Barrier, Notify};
-use tollgate::clock;
+use tollgate_limiter::clock;
 use tollgate_test_support::raw_http2::{
     DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, RST_STREAM, SETTINGS, block, frame,
 };

@@ -1,7 +1,7 @@
 //! Bodies: slow ones, large ones, broken ones, and those that nobody reads.
 
 use tokio::io::AsyncReadExt;
-use tollgate::server::ListenerSpec;
+use tollgate_spec::listener::ListenerSpec;
 
 use super::{NEXT, SHORT};
 use crate::support::test_server::{TestServer, spec};

@@ -5,8 +5,8 @@ use http::{Request, Version};
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tollgate::error::Failure;
-use tollgate::server::ListenerSpec;
+use tollgate_spec::listener::ListenerSpec;
+use tollgate_wire::error::Failure;
 
 use super::{NEXT, SHORT};
 use crate::support::test_server::{TestServer, spec};

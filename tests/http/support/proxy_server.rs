@@ -8,23 +8,24 @@ use std::time::Duration;
 use http::{HeaderValue, Request, Response};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
-use tollgate::body::Body;
-use tollgate::clock;
-use tollgate::error::Failure;
-use tollgate::proxy::message::forwarded::ClientOrigin;
-use tollgate::proxy::report::{ForwardReport, SentMark};
-use tollgate::proxy::{Proxy, RequestSource, RetryTerms};
-use tollgate::route::retry::RetryPolicy;
-use tollgate::route::{Forward, HostPolicy, Rewrite};
-use tollgate::server::{
-    self, ConnectionInfo, ConnectionLimit, Drained, Handler, InterimSlot, ListenerSpec, drain,
-};
-use tollgate::upstream::bounds::UpstreamBounds;
-use tollgate::upstream::health::Percentage;
-use tollgate::upstream::{Balance, Destination, Http2Policy, Upstream, UpstreamSpec};
+use tollgate_limiter::clock;
 use tollgate_limiter::limit::client_address::TrustedProxies;
 use tollgate_limiter::request::permit::Unanswered;
+use tollgate_proxy::message::forwarded::ClientOrigin;
+use tollgate_proxy::report::{ForwardReport, SentMark};
+use tollgate_proxy::upstream::bounds::UpstreamBounds;
+use tollgate_proxy::upstream::health::Percentage;
+use tollgate_proxy::upstream::{Balance, Destination, Http2Policy, Upstream, UpstreamSpec};
+use tollgate_proxy::{Proxy, RequestSource, RetryTerms};
+use tollgate_server::{
+    self, ConnectionInfo, ConnectionLimit, Drained, Handler, InterimSlot, drain,
+};
+use tollgate_spec::listener::ListenerSpec;
+use tollgate_spec::route::retry::RetryPolicy;
+use tollgate_spec::route::{Forward, HostPolicy, Rewrite};
 use tollgate_test_support::topology::CapturedLog;
+use tollgate_wire::body::Body;
+use tollgate_wire::error::Failure;
 
 /// The server in front of the upstream. Stopped when dropped.
 pub struct ProxyServer {
@@ -64,9 +65,10 @@ impl ProxyServer {
         let mut plan = ForwarderConfig::new(endpoints);
         change(&mut plan);
         let spec = listener_spec();
-        let listener =
-            TcpListener::from_std(server::bind_shared(spec.address.tcp().unwrap()).unwrap())
-                .unwrap();
+        let listener = TcpListener::from_std(
+            tollgate_server::bind_shared(spec.address.tcp().unwrap()).unwrap(),
+        )
+        .unwrap();
         let address = listener.local_addr().unwrap();
         let gate = Arc::new(Forwarder::new(plan));
         let handler = ForwardingHandler(Arc::clone(&gate));
@@ -74,7 +76,7 @@ impl ProxyServer {
         let server = tokio::spawn(async move {
             // Dropped with the test: nothing is drained.
             let (_signal, drain) = drain::channel();
-            server::serve(vec![listener], Arc::new(spec), handler, slots, drain).await
+            tollgate_server::serve(vec![listener], Arc::new(spec), handler, slots, drain).await
         });
         Self {
             address,

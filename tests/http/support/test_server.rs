@@ -19,14 +19,15 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tollgate::body::{Body, BodyFailure, BoxError};
-use tollgate::error::Failure;
-use tollgate::server::{
+use tollgate_server::{
     self, ConnectionInfo, ConnectionLimit, Drain, DrainSignal, Drained, Handler, InterimSlot,
-    ListenerSpec, OnUpgrade,
+    OnUpgrade,
 };
+use tollgate_spec::listener::ListenerSpec;
 use tollgate_test_support::raw_http::RawClient;
 use tollgate_test_support::{PATIENCE, until};
+use tollgate_wire::body::{Body, BodyFailure, BoxError};
+use tollgate_wire::error::Failure;
 
 /// Answers by path: `/echo`, `/deny`, `/deny-later`, `/glance`, `/never`, `/endless`, `/later`,
 /// `/elsewhere`, `/gate`, `/hints`, `/arrived`, `/break`, `/forgive`, `/upgrade`, `/decline`; the
@@ -288,15 +289,16 @@ pub struct TestServer {
 impl TestServer {
     /// Serves until it is drained or the test ends.
     pub fn start(spec: ListenerSpec) -> Self {
-        let listener =
-            TcpListener::from_std(server::bind_shared(spec.address.tcp().unwrap()).unwrap())
-                .unwrap();
-        let (signal, drain): (DrainSignal, Drain) = server::drain::channel();
+        let listener = TcpListener::from_std(
+            tollgate_server::bind_shared(spec.address.tcp().unwrap()).unwrap(),
+        )
+        .unwrap();
+        let (signal, drain): (DrainSignal, Drain) = tollgate_server::drain::channel();
         let seen = Arc::new(HandlerRecord::default());
         let address = listener.local_addr().unwrap();
         let slots =
             ConnectionLimit::new(spec.max_connections).per_client(spec.max_connections_per_client);
-        let done = tokio::spawn(server::serve(
+        let done = tokio::spawn(tollgate_server::serve(
             vec![listener],
             Arc::new(spec),
             ScriptedHandler(seen.clone()),

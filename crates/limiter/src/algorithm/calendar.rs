@@ -1,5 +1,5 @@
-//! When fixed windows begin and end: after a number of microseconds since 1970-01-01T00:00Z, or by the
-//! calendar of a time zone.
+//! When fixed windows begin and end: after a number of microseconds since 1970-01-01T00:00Z, or by
+//! the calendar of a time zone.
 //!
 //! Guarantees windows that follow each other without gap or overlap. Calendars need the feature
 //! `calendar`; without it, asking for one is an error and all else works.

@@ -225,8 +225,8 @@ impl Quota {
         }
     }
 
-    /// The part of a debt's `charge` that comes back within `left_us` microseconds. A window owes all
-    /// or nothing: its tokens come back together.
+    /// The part of a debt's `charge` that comes back within `left_us` microseconds. A window owes
+    /// all or nothing: its tokens come back together.
     #[inline]
     pub fn charge_within(self, charge: u64, left_us: u64) -> u64 {
         match self {

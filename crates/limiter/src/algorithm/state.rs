@@ -2,9 +2,9 @@
 //! [`quota`](crate::algorithm::quota) this is the one place that tells the algorithms apart.
 //!
 //! Guarantees that a limit whose rate, burst or quota changes forgets nothing. A limit whose
-//! algorithm changes begins anew: a state of another algorithm counts as absent, and the next charge
-//! overwrites it. Debts and refunds leave it as it is, since they belong to one algorithm as well.
-//! Fixed and sliding windows have the same states, so a change between them forgets nothing.
+//! algorithm changes begins anew: a state of another algorithm counts as absent, and the next
+//! charge overwrites it. Debts and refunds leave it as it is, since they belong to one algorithm as
+//! well. Fixed and sliding windows have the same states, so a change between them forgets nothing.
 //! `lua/values.lua` and the scripts behind it do the same.
 
 use crate::algorithm::level::Level;

@@ -39,7 +39,7 @@ pub trait LimitedRequest<A, E>: Sized {
     /// The answer in full.
     ///
     /// # Errors
-    /// It may be a failure of the service's kind.
+    /// A failure of the service's kind, where the request has such.
     fn answer(immediate: Self::Immediate) -> Result<Self::Response, E>;
 
     /// The service has answered.

@@ -221,8 +221,8 @@ impl AlgorithmKind {
         }
     }
 
-    /// Whether the buckets of a limit go on when its algorithm changes from this to `new`. Otherwise
-    /// they begin anew.
+    /// Whether the buckets of a limit go on when its algorithm changes from this to `new`.
+    /// Otherwise they begin anew.
     pub fn keeps_buckets(&self, new: &Self) -> bool {
         self.stored_form() == new.stored_form()
     }

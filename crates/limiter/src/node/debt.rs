@@ -20,8 +20,8 @@
 //!
 //! Guarantees that otherwise all that was admitted is owed, also beyond a full bucket: a part that
 //! was cut off would be admitted again. Guarantees a bound on the number of debts: beyond it, the
-//! smallest of a few is waived and counted. From here a debt goes to the [`outbox`](crate::node::outbox),
-//! which charges it once.
+//! smallest of a few is waived and counted. From here a debt goes to the
+//! [`outbox`](crate::node::outbox), which charges it once.
 
 mod bucket_debt;
 
@@ -191,7 +191,8 @@ impl Debt {
         }
     }
 
-    /// Adds a charge of `quota`. `false`: this is a debt to another algorithm, which stays as it is.
+    /// Adds a charge of `quota`. `false`: this is a debt to another algorithm, which stays as it
+    /// is.
     fn owe(&mut self, quota: Quota, charge: u64, at: Timestamp) -> bool {
         match quota {
             Quota::TokenBucket(shape) => {

@@ -1,5 +1,5 @@
-//! Writes a revision, all of it or nothing: the first statement swaps the head, and a writer that comes
-//! second changes nothing.
+//! Writes a revision, all of it or nothing: the first statement swaps the head, and a writer that
+//! comes second changes nothing.
 
 use std::collections::BTreeMap;
 

@@ -57,8 +57,8 @@ pub struct NextRevision<'a> {
 }
 
 impl PolicyState {
-    /// This state with the draft applied to it, for a look before a commit. Times of changed objects
-    /// are not known yet.
+    /// This state with the draft applied to it, for a look before a commit. Times of changed
+    /// objects are not known yet.
     pub fn preview(&self, draft: &Draft) -> Result<Preview, DraftError> {
         draft.check()?;
         let position = Position {

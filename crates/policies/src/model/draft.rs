@@ -9,8 +9,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value as Json;
 
 use super::id::ObjectId;
-use super::text::{is_plain_line, is_plain_text};
 use crate::time::UnixTime;
+use tollgate_spec::plain_text::{is_plain_line, is_plain_text};
 
 pub const MOST_BODY_BYTES: usize = 64 * 1024;
 /// Each takes many times its text where a body is read.

@@ -1,10 +1,10 @@
 //! Names of objects, checked where they are made: what an `ObjectId` holds may stand in a limit's
 //! name and in a URL.
 
-use super::text::is_plain_line;
 use std::fmt::{self, Display};
 use std::str::FromStr;
 use std::sync::Arc;
+use tollgate_spec::plain_text::is_plain_line;
 
 use serde::{Deserialize, Serialize};
 

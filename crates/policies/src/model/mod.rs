@@ -8,7 +8,6 @@ mod object;
 mod revision;
 mod shared;
 mod state;
-mod text;
 
 pub use apply::{Conflict, DraftError, LastChange, Preview};
 pub(crate) use apply::{NextRevision, list};
@@ -21,4 +20,4 @@ pub use object::{Object, ObjectChange, key_hash};
 pub use revision::{Position, Revision};
 pub(crate) use shared::SharedParts;
 pub use state::PolicyState;
-pub use text::{is_hidden, is_plain_line, is_plain_text};
+pub use tollgate_spec::plain_text::{is_hidden, is_plain_line, is_plain_text};

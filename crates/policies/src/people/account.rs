@@ -20,8 +20,8 @@ pub const ROLLOUT_AUTHOR: &str = "rollout";
 
 /// The account that something is made for. Where somebody has proven to be its owner, it is the
 /// account as it was then: what comes of the proof does not outlive the password and the subject
-/// that proved it. Other changes do not matter: somebody who gives roles would keep people from signing
-/// in.
+/// that proved it. Other changes do not matter: somebody who gives roles would keep people from
+/// signing in.
 #[derive(Clone, Copy, Debug)]
 pub struct ProvenAccount<'a> {
     pub name: &'a str,

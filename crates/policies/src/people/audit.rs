@@ -59,8 +59,8 @@ pub struct AuditEntry {
 /// The result of verifying the log.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub enum AuditVerdict {
-    /// The hash of the last entry. A reader who keeps it elsewhere can tell later that nothing was cut
-    /// off at the end.
+    /// The hash of the last entry. A reader who keeps it elsewhere can tell later that nothing was
+    /// cut off at the end.
     Intact { entries: u64, hash: String },
     /// The first entry that is not as it was written.
     Damaged { number: u64, what: String },

@@ -6,8 +6,9 @@ use crate::database::sql::{Connection, ConnectionPool, SqlRow};
 use crate::database::{DatabaseError, PolicyDatabase};
 use crate::time::UnixTime;
 
-/// Accounts, sessions, tokens and the audit log of a database of policies. Clones share connections,
-/// which are others than those of policies: sign-ins of strangers keep no node from following.
+/// Accounts, sessions, tokens and the audit log of a database of policies. Clones share
+/// connections, which are others than those of policies: sign-ins of strangers keep no node from
+/// following.
 #[derive(Clone, Debug)]
 pub struct People {
     pub(super) pool: Arc<ConnectionPool>,

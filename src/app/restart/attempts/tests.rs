@@ -4,7 +4,7 @@ use std::path::Path;
 use super::super::predecessor::HandoverPoint;
 use super::super::successor::{self, Predecessor};
 use super::*;
-use crate::transport::listening_socket::bind_unix;
+use tollgate_wire::transport::listening_socket::bind_unix;
 
 fn attempts(path: &Path) -> HandoverAttempts {
     let listener = bind_unix(path, 0o600).unwrap();

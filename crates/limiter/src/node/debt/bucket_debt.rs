@@ -1,10 +1,11 @@
 //! A debt to a bucket, which flows off at this node's part of the rate.
 //!
-//! The debt may flow off only by a share that nobody else uses. The nodes that still reach the store hold
-//! this node's share back from [`NOTICE_US`] after it was cut off. Before that nobody uses it only
-//! if no node reaches the store, which the store alone can tell: its bucket is full then.
-//! Guarantees that what flowed off in the last [`NOTICE_US`] stays owed. It is charged with the
-//! time in which it flowed off, and the store takes it off again where nothing else used the share.
+//! The debt may flow off only by a share that nobody else uses. The nodes that still reach the
+//! store hold this node's share back from [`NOTICE_US`] after it was cut off. Before that nobody
+//! uses it only if no node reaches the store, which the store alone can tell: its bucket is full
+//! then. Guarantees that what flowed off in the last [`NOTICE_US`] stays owed. It is charged with
+//! the time in which it flowed off, and the store takes it off again where nothing else used the
+//! share.
 
 use crate::algorithm::token_bucket;
 use crate::algorithm::token_bucket::{MAX_TICKS, TokenBucket};

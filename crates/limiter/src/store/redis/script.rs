@@ -92,8 +92,8 @@ pub(crate) type Input = (Vec<Key>, Vec<Value>);
 pub(crate) struct Script {
     text: &'static str,
     sha1: Str,
-    /// Whether the first argument is a deadline. The reply starts with -1 when that had passed, followed by
-    /// the server's time.
+    /// Whether the first argument is a deadline. The reply starts with -1 when that had passed,
+    /// followed by the server's time.
     pub timed: bool,
     /// The time limits of the store that a run may take.
     time_limits: u32,

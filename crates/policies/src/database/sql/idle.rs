@@ -21,8 +21,8 @@ pub struct DatabaseConnections {
     keeper: Mutex<Option<Connection>>,
     idle: Mutex<Vec<Connection>>,
     /// The files that all open connections lead to. Each connection in use holds a read lock on
-    /// them, so a writer knows that there is none. Connections of a process share what they know of a
-    /// SQLite file, and one to the files of before would mislead those to the files of now.
+    /// them, so a writer knows that there is none. Connections of a process share what they know of
+    /// a SQLite file, and one to the files of before would mislead those to the files of now.
     files: Arc<RwLock<Option<DatabaseFiles>>>,
 }
 

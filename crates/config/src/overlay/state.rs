@@ -1,0 +1,283 @@
+//! The objects of a revision as applications.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use serde_json::Value as Json;
+use tollgate_limiter::limit::units::show_size;
+use tollgate_policies::model::{Object, ObjectId, ObjectKind, PolicyState};
+
+use super::application::{CheckedApplication, checked_applications};
+use super::document::{NOWHERE, node};
+use crate::report::{Location, Report, ValueProblem, quote};
+use crate::yaml::node::{NodeEntry, YamlNode, YamlValue};
+
+/// The kinds that an application has many of, and their keys in the document.
+const SECTIONS: [(ObjectKind, &str); 5] = [
+    (ObjectKind::Resource, "resources"),
+    (ObjectKind::Strategy, "strategies"),
+    (ObjectKind::Plan, "plans"),
+    (ObjectKind::Assignment, "clients"),
+    (ObjectKind::ApiKey, "keys"),
+];
+
+/// The name of the objects in locations: objects that stay the same are read once for many
+/// revisions.
+const OBJECTS: &str = "policies";
+
+const APPLICATIONS: &str = "applications";
+
+/// Bytes of an application's objects at most: each node keeps all of them in memory, and reads all
+/// when it starts.
+const MOST_TEXT: usize = 64 << 20;
+
+/// Values of an application's objects at most: in a tree each takes many times its text.
+const MOST_VALUES: usize = 1_000_000;
+
+/// The applications of the newest revision that was read: an application whose objects have not
+/// changed is not read again.
+#[derive(Clone, Default)]
+pub struct KnownApplications(Arc<ArcSwap<HashMap<String, KnownApplication>>>);
+
+/// An application without mistakes.
+#[derive(Clone)]
+struct KnownApplication {
+    objects: Vec<Arc<Object>>,
+    application: Arc<CheckedApplication>,
+}
+
+impl KnownApplications {
+    /// The applications at a revision, which is `kept` as the newest or is only looked at. `None`:
+    /// a mistake was reported, such as an object that is not of the shape of its kind: each has
+    /// its place in the document.
+    pub fn of_state(
+        &self,
+        state: &PolicyState,
+        is_kept: bool,
+        report: &mut Report,
+    ) -> Option<Vec<Arc<CheckedApplication>>> {
+        report.include_as(
+            OBJECTS.into(),
+            format!("policies of revision {}", state.revision()).into(),
+        );
+        let known = self.0.load();
+        let mut next = HashMap::new();
+        let top = Location::root(&OBJECTS.into(), NOWHERE).key(APPLICATIONS, NOWHERE);
+        let mut all = Vec::new();
+        let mut is_whole = true;
+        for name in state.applications() {
+            let unchanged = match known.get(name) {
+                Some(known) if known.is_of(state, name) => Some(known),
+                Some(_) | None => None,
+            };
+            let found_before = report.found();
+            let application = match unchanged {
+                Some(known) => Some(known.application.clone()),
+                None => read(state, name, &top, report),
+            };
+            is_whole &= application.is_some();
+            let Some(application) = application else {
+                continue;
+            };
+            if is_kept && report.found() == found_before {
+                let known = match unchanged {
+                    Some(known) => known.clone(),
+                    None => KnownApplication {
+                        objects: objects_of(state, name).cloned().collect(),
+                        application: application.clone(),
+                    },
+                };
+                next.insert(name.to_owned(), known);
+            }
+            all.push(application);
+        }
+        if is_kept {
+            self.0.store(Arc::new(next));
+        }
+        if is_whole { Some(all) } else { None }
+    }
+}
+
+impl KnownApplication {
+    /// Whether nothing of the application called `name` has changed.
+    fn is_of(&self, state: &PolicyState, name: &str) -> bool {
+        let mut objects = objects_of(state, name);
+        for known in &self.objects {
+            match objects.next() {
+                Some(object) if Arc::ptr_eq(known, object) => {}
+                Some(_) | None => return false,
+            }
+        }
+        objects.next().is_none()
+    }
+}
+
+/// The size of an application's objects, known before a tree of them is built.
+#[derive(Default)]
+struct ApplicationSize {
+    text: usize,
+    values: usize,
+}
+
+impl ApplicationSize {
+    fn of(state: &PolicyState, name: &str) -> Self {
+        let mut size = Self::default();
+        for object in objects_of(state, name) {
+            size.text += object.id.name().len();
+            size.add(&object.body);
+        }
+        size
+    }
+
+    fn add(&mut self, json: &Json) {
+        self.values += 1;
+        match json {
+            Json::String(text) => self.text += text.len(),
+            Json::Array(items) => {
+                for item in items {
+                    self.add(item);
+                }
+            }
+            Json::Object(members) => {
+                for (key, value) in members {
+                    self.text += key.len();
+                    self.add(value);
+                }
+            }
+            Json::Null | Json::Bool(_) | Json::Number(_) => {}
+        }
+    }
+
+    /// The bound that the size is beyond.
+    fn beyond(&self) -> Option<String> {
+        if self.text > MOST_TEXT {
+            Some(show_size(MOST_TEXT as u64))
+        } else if self.values > MOST_VALUES {
+            Some(format!("{MOST_VALUES} values"))
+        } else {
+            None
+        }
+    }
+}
+
+/// The objects of an application, itself among them.
+fn objects_of<'a>(state: &'a PolicyState, name: &'a str) -> impl Iterator<Item = &'a Arc<Object>> {
+    let sections = SECTIONS.into_iter();
+    let parts = sections.flat_map(move |(kind, _)| state.of(kind, name));
+    own_object(state, name).into_iter().chain(parts)
+}
+
+/// The object of an application itself.
+fn own_object<'a>(state: &'a PolicyState, name: &str) -> Option<&'a Arc<Object>> {
+    let id = ObjectId::of_application(name).ok()?;
+    state.get(&id)
+}
+
+/// `None`: a mistake was reported.
+fn read(
+    state: &PolicyState,
+    name: &str,
+    top: &Location,
+    report: &mut Report,
+) -> Option<Arc<CheckedApplication>> {
+    let found_before = report.found();
+    if let Some(most) = ApplicationSize::of(state, name).beyond() {
+        let problem = ValueProblem::new(format!("application {} has over {most}", quote(name)));
+        let hint = "shorten its objects, or divide it into several applications";
+        report.mistake(&top.key(name, NOWHERE), problem.hint(hint));
+        return None;
+    }
+    let entry = application(state, name, top, report);
+    if report.found() > found_before {
+        return None;
+    }
+    let all = YamlNode {
+        location: top.clone(),
+        value: YamlValue::Map(vec![entry]),
+    };
+    let all = NodeEntry {
+        key: APPLICATIONS.to_owned(),
+        key_location: top.clone(),
+        value: all,
+    };
+    let document = YamlNode {
+        location: top.clone(),
+        value: YamlValue::Map(vec![all]),
+    };
+    checked_applications(&document, report)?.pop()
+}
+
+fn application(
+    state: &PolicyState,
+    name: &str,
+    above: &Location,
+    report: &mut Report,
+) -> NodeEntry {
+    let location = above.key(name, NOWHERE);
+    let mut entries = Vec::new();
+    if let Some(object) = own_object(state, name) {
+        for (key, value) in object.body.as_object().into_iter().flatten() {
+            let at = location.key(key, NOWHERE);
+            if SECTIONS.iter().any(|(_, section)| section == key) {
+                let problem = ValueProblem::new(format!("{} are objects of their own", quote(key)));
+                report.mistake(&at, problem.hint("take the key out of the application"));
+                continue;
+            }
+            entries.extend(member(key, value, at, report));
+        }
+    }
+    for (kind, key) in SECTIONS {
+        let at = location.key(key, NOWHERE);
+        let mut members = Vec::new();
+        for object in state.of(kind, name) {
+            members.extend(object_of(object, &at, report));
+        }
+        if !members.is_empty() {
+            let value = YamlNode {
+                location: at.clone(),
+                value: YamlValue::Map(members),
+            };
+            entries.push(NodeEntry {
+                key: key.to_owned(),
+                key_location: at,
+                value,
+            });
+        }
+    }
+    let value = YamlNode {
+        location: location.clone(),
+        value: YamlValue::Map(entries),
+    };
+    NodeEntry {
+        key: name.to_owned(),
+        key_location: location,
+        value,
+    }
+}
+
+/// `None`: a mistake was reported.
+fn object_of(object: &Object, above: &Location, report: &mut Report) -> Option<NodeEntry> {
+    let at = above.key(object.id.name(), NOWHERE);
+    if object.id.kind() != ObjectKind::Assignment {
+        return member(object.id.name(), &object.body, at, report);
+    }
+    if let Some(body) = object.body.as_object()
+        && body.len() == 1
+        && let Some(plan) = body.get("plan")
+    {
+        return member(object.id.name(), plan, at, report);
+    }
+    let problem = ValueProblem::new("an assignment names a plan, and nothing else");
+    report.mistake(&at, problem.hint("write {\"plan\": NAME}"));
+    None
+}
+
+fn member(key: &str, value: &Json, at: Location, report: &mut Report) -> Option<NodeEntry> {
+    let value = node(value, at.clone(), 0, report)?;
+    Some(NodeEntry {
+        key: key.to_owned(),
+        key_location: at,
+        value,
+    })
+}

@@ -1,0 +1,110 @@
+//! Pairs of routes that take the same requests, where nothing says which goes first.
+//!
+//! The order of precedence is host, path, number of header conditions, methods; of expressions it
+//! is that of the file. Two routes are ambiguous when they are equal in all of these and a request
+//! can meet the conditions of both.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::report::{Location, Report, ValueProblem, quote};
+use tollgate_spec::route::{HostMatch, Match, PathMatch, PathPattern, Segment};
+
+/// A route whose conditions are known.
+pub struct MatchedRoute<'a> {
+    /// `None`: its name has a mistake.
+    pub name: Option<&'a str>,
+    pub location: &'a Location,
+    pub matches: &'a Match,
+}
+
+impl MatchedRoute<'_> {
+    /// The route, for messages.
+    fn show(&self) -> String {
+        self.name.map_or_else(|| self.location.path(), quote)
+    }
+}
+
+/// All that ranks a route. Neither the names of path parameters nor the values of its conditions
+/// do.
+#[derive(PartialEq, Eq, Hash)]
+struct RouteRank<'a> {
+    host: (u8, &'a str),
+    segments: Vec<Option<&'a str>>,
+    rest: bool,
+    headers: usize,
+    any_method: bool,
+}
+
+pub fn report_ambiguities(candidates: &[MatchedRoute<'_>], report: &mut Report) {
+    let mut ranks: HashMap<RouteRank<'_>, Vec<&MatchedRoute<'_>>> = HashMap::new();
+    for candidate in candidates {
+        let mut reported = HashSet::new();
+        for rank in all_ranks(candidate.matches) {
+            let equals = ranks.entry(rank).or_default();
+            if let Some(first) = equals
+                .iter()
+                .find(|other| overlap(other.matches, candidate.matches))
+                && reported.insert(first.location.path())
+            {
+                report_pair(first, candidate, report);
+            }
+            equals.push(candidate);
+        }
+    }
+}
+
+/// The ranks of a route: one for each of its hosts and patterns.
+fn all_ranks(matches: &Match) -> impl Iterator<Item = RouteRank<'_>> {
+    matches.hosts.iter().flat_map(move |host| {
+        matches.paths.iter().filter_map(move |path| match path {
+            PathMatch::Pattern(pattern) => Some(rank(host, pattern, matches)),
+            PathMatch::Expression(_) => None,
+        })
+    })
+}
+
+fn report_pair(first: &MatchedRoute<'_>, second: &MatchedRoute<'_>, report: &mut Report) {
+    let line = first.location.line_beside(second.location);
+    let problem = ValueProblem::new(format!(
+        "routes {} ({line}) and {} take the same requests, and neither goes first",
+        first.show(),
+        second.show()
+    ));
+    report.mistake(
+        second.location,
+        problem.hint("change the host, path, methods or headers of one of them"),
+    );
+}
+
+fn rank<'a>(host: &'a HostMatch, path: &'a PathPattern, matches: &'a Match) -> RouteRank<'a> {
+    let PathPattern { segments, rest } = path;
+    RouteRank {
+        host: match host {
+            HostMatch::Any => (0, ""),
+            HostMatch::Suffix(suffix) => (1, suffix),
+            HostMatch::Exact(host) => (2, host),
+        },
+        segments: segments.iter().map(literal).collect(),
+        rest: *rest,
+        headers: matches.headers.len(),
+        any_method: matches.methods.is_empty(),
+    }
+}
+
+fn literal(segment: &Segment) -> Option<&str> {
+    match segment {
+        Segment::Literal(literal) => Some(literal),
+        Segment::Param(_) => None,
+    }
+}
+
+/// Whether one request can meet the conditions of two routes of the same rank.
+fn overlap(a: &Match, b: &Match) -> bool {
+    let methods = a.methods.is_empty() || a.methods.iter().any(|method| b.methods.contains(method));
+    let disjoint = a.headers.iter().any(|x| {
+        b.headers.iter().any(|y| {
+            x.name == y.name && matches!((&x.value, &y.value), (Some(x), Some(y)) if x != y)
+        })
+    });
+    methods && !disjoint
+}

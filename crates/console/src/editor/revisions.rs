@@ -1,0 +1,191 @@
+//! `/console/revisions`: the history of policies, a revision with what it changed, and taking it
+//! back.
+
+use askama::Template;
+use axum::extract::{Path, RawQuery, State};
+use axum::response::{IntoResponse, Redirect, Response};
+use serde::Deserialize;
+use tollgate_policies::database::Page;
+use tollgate_policies::people::Operation;
+
+use super::shown::{ShownChanges, ShownRevision, service};
+use crate::forms::ConsoleForm;
+use crate::shell::{Shell, Visitor, page, page_with};
+use crate::state::ConsoleState;
+use tollgate_admin::problem_details::ProblemDetails;
+use tollgate_admin::server::answers::count_until_sent;
+use tollgate_team::api::extract::ShapedQuery;
+use tollgate_team::api::request::reading_place;
+use tollgate_team::api::revisions::{find, find_page};
+use tollgate_team::caller::Caller;
+use tollgate_team::changes::proposal::{Proposal, undoing};
+use tollgate_team::views::policies::RevisionView;
+
+#[derive(Template)]
+#[template(path = "revisions.html")]
+struct RevisionsPage {
+    shell: Shell,
+    revisions: Vec<ShownRevision>,
+    before: Option<u64>,
+}
+
+#[derive(Template)]
+#[template(path = "revision.html")]
+struct RevisionPage {
+    shell: Shell,
+    revision: ShownRevision,
+    changes: ShownChanges,
+    /// The revision that this node runs.
+    running: u64,
+    problem: Option<ProblemDetails>,
+    is_done: bool,
+    may_undo: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct PageQuery {
+    before: Option<u64>,
+}
+
+/// `GET /console/revisions`
+pub async fn list(
+    State(console): State<ConsoleState>,
+    visitor: Visitor,
+    caller: Caller,
+    ShapedQuery(query): ShapedQuery<PageQuery>,
+) -> Response {
+    let asked = async {
+        let found = find_page(
+            service(&console)?,
+            &caller,
+            Page {
+                before: query.before,
+                limit: 50,
+            },
+        )
+        .await?;
+        let shell = visitor.shell(&console, "History", "History");
+        let revisions = found.revisions.iter().map(Into::into).collect();
+        Ok(RevisionsPage {
+            shell,
+            revisions,
+            before: found.before,
+        })
+    };
+    match asked.await {
+        Ok(found) => page(&found),
+        Err(problem) => console.refuse(&visitor, &problem),
+    }
+}
+
+/// `GET /console/revisions/{revision}`
+pub async fn show(
+    State(console): State<ConsoleState>,
+    visitor: Visitor,
+    caller: Caller,
+    Path(number): Path<u64>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    let found = async {
+        let place = reading_place(&console.team, &caller).await?;
+        Ok((
+            RevisionPage::find(&console, &visitor, &caller, number).await?,
+            place,
+        ))
+    };
+    match found.await {
+        Ok((found, place)) => {
+            let shown = page(&RevisionPage {
+                is_done: query.as_deref() == Some("done"),
+                ..found
+            });
+            count_until_sent(shown, place)
+        }
+        Err(problem) => console.refuse(&visitor, &problem),
+    }
+}
+
+/// `POST /console/revisions/{revision}`: takes it back.
+pub async fn undo(
+    State(console): State<ConsoleState>,
+    caller: Caller,
+    Path(number): Path<u64>,
+    form: ConsoleForm,
+) -> Response {
+    let problem = match take_back(&console, &caller, &form, number).await {
+        Ok(made) => {
+            return Redirect::to(&format!("/console/revisions/{made}?done")).into_response();
+        }
+        Err(problem) => problem,
+    };
+    match RevisionPage::find(&console, &form.visitor, &caller, number).await {
+        Ok(found) => {
+            let head = problem.head();
+            page_with(
+                &RevisionPage {
+                    problem: Some(problem),
+                    ..found
+                },
+                Some(head),
+            )
+        }
+        Err(_) => console.refuse(&form.visitor, &problem),
+    }
+}
+
+/// The number of the revision that undoes it.
+async fn take_back(
+    console: &ConsoleState,
+    caller: &Caller,
+    form: &ConsoleForm,
+    number: u64,
+) -> Result<u64, ProblemDetails> {
+    let policies = service(console)?;
+    let reason = form.field("reason").to_owned();
+    if reason.is_empty() {
+        return Err(
+            ProblemDetails::bad_request("a change wants a reason").hint("say why it is taken back")
+        );
+    }
+    find(policies, caller, number).await?;
+    let edits = undoing(policies, number).await?;
+    console.tokens.spend(form.token)?;
+    let accepted = Proposal {
+        edits,
+        reason,
+        dry_run: false,
+    }
+    .submit(policies, caller)
+    .await?;
+    Ok(accepted.revision.map_or(number, |revision| revision.number))
+}
+
+impl RevisionPage {
+    async fn find(
+        console: &ConsoleState,
+        visitor: &Visitor,
+        caller: &Caller,
+        number: u64,
+    ) -> Result<Self, ProblemDetails> {
+        let policies = service(console)?;
+        let (revision, changes) = find(policies, caller, number).await?;
+        let edits = undoing(policies, number).await;
+        let may_undo = match edits {
+            Ok(edits) => edits.iter().all(|edit| {
+                let operation = Operation::of(edit);
+                caller.may(operation, edit.id.belongs_to()).is_ok()
+            }),
+            Err(_) => false,
+        };
+        Ok(Self {
+            shell: visitor.shell(console, "History", &format!("Revision {number}")),
+            revision: ShownRevision::from(&RevisionView::from(revision)),
+            changes: changes.as_slice().into(),
+            running: policies.running().revision,
+            problem: None,
+            is_done: false,
+            may_undo,
+        })
+    }
+}
