@@ -65,8 +65,10 @@ local function read_bucket(key, now)
   if not value then return 0 end
   local tat, frac, emission, ticks, most = string.match(value, BUCKET)
   if not tat then
-    if is_of_another(value) then return false end
-    return nil
+    local is_out = is_out_by_another(value, now)
+    if is_out == nil then return nil end
+    if is_out then return false end
+    return 0
   end
   tat, frac, emission, ticks, most = tonumber(tat), tonumber(frac), tonumber(emission), tonumber(ticks), tonumber(most)
   if emission < 1 or emission > MAX_TICKS or ticks < 1 or frac >= ticks or most > MAX_TICKS then return nil end

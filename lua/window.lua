@@ -35,8 +35,10 @@ local function read_entries(key, now, expires_at, next_expiry)
   local value = get(key)
   if not value then return 0, {}, {}, false, expires_at end
   if not string.match(value, WINDOW) then
-    if is_of_another(value) then return false end
-    return nil
+    local is_out = is_out_by_another(value, now)
+    if is_out == nil then return nil end
+    if is_out then return false end
+    return 0, {}, {}, false, expires_at
   end
   local used, untils, tokens = 0, {}, {}
   for till, count in string.gmatch(value, '(%d+)=(%d+)') do

@@ -3,8 +3,8 @@
 //!
 //! Guarantees that a limit whose rate, burst or quota changes forgets nothing. A limit whose
 //! algorithm changes begins anew: a state of another algorithm counts as absent, and the next
-//! charge overwrites it. Debts and refunds leave it as it is, since they belong to one algorithm as
-//! well. Fixed and sliding windows have the same states, so a change between them forgets nothing.
+//! charge overwrites it. Debts and refunds leave it as it is while tokens are missing by it, since
+//! they belong to one algorithm as well. Fixed and sliding windows have the same states, so a change between them forgets nothing.
 //! `lua/values.lua` and the scripts behind it do the same.
 
 use crate::algorithm::level::Level;
@@ -26,7 +26,7 @@ pub enum StoredState {
 pub struct QuotaState {
     algorithm: AlgorithmState,
     changed: bool,
-    /// Another algorithm's state is stored.
+    /// Another algorithm's state is stored, and tokens are missing by it.
     begins_anew: bool,
 }
 
@@ -83,8 +83,16 @@ impl StoredState {
             }
         }
         QuotaState {
-            begins_anew: true,
+            begins_anew: self.is_out(at.now_us),
             ..Self::full(quota).read_as(quota, at)
+        }
+    }
+
+    /// Whether tokens are missing still.
+    fn is_out(&self, now_us: u64) -> bool {
+        match self {
+            Self::TokenBucket(backlog) => backlog.ticks > 0,
+            Self::Window(entries) => entries.last_us() > now_us,
         }
     }
 }
