@@ -1,15 +1,14 @@
 //! Nodes that follow: a change reaches all of them as a whole, however large it is.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use tokio::sync::{Notify, watch};
 use tollgate_limiter::clock;
+use tollgate_limiter::limit::key::Key;
+use tollgate_limiter::store::inspect::{ChangeNotice, Inspect as _};
 use tollgate_limiter::store::redis::inspect::RedisInspector;
 use tollgate_limiter::store::redis::spec::RedisSpec;
-use tollgate_policies::model::{ObjectKind, PolicyState};
-use tollgate_team::policies::service::PolicyService;
+use tollgate_policies::model::ObjectKind;
 use tollgate_test_support::redis::RedisServer;
 use tollgate_test_support::turns;
 
@@ -110,20 +109,17 @@ fn a_notice_in_redis_is_faster_than_looking_each_second() {
     let inspector = runtime
         .block_on(async { RedisInspector::connect(&RedisSpec::new(redis.url().as_str())) })
         .unwrap();
-    let (_running, states) = watch::channel(PolicyState::empty());
-    let service = PolicyService::new(
-        editor.database.clone(),
-        Arc::new(|_| Ok(())),
-        states,
-        Arc::new(Notify::new()),
-        Some(Arc::new(inspector)),
-    );
+    // The notice of a revision, as the node publishes it through which it was committed.
+    let notice = ChangeNotice {
+        key: Key::from("!policies"),
+        full_in_us: 0,
+    };
     let mut took = |announced: bool| {
         let began = clock::now();
         for _ in 0..12 {
             number = editor.commit(vec![strategy("few", 3 + number, "all")]);
             if announced {
-                runtime.block_on(service.announce());
+                runtime.block_on(inspector.publish(&notice)).unwrap();
             }
             nodes.iter().for_each(|node| await_revision(node, number));
         }
