@@ -228,12 +228,12 @@ impl Gateway {
         text
     }
 
-    /// Resident memory, in bytes.
+    /// Memory of its own, in bytes: pages of the program file do not count.
     pub fn memory(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status
             .lines()
-            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .find_map(|line| line.strip_prefix("RssAnon:"))
             .unwrap();
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
     }

@@ -127,10 +127,7 @@ pub fn router(state: AdminState, extension: Option<AdminExtension>) -> Router {
         .method_not_allowed_fallback(async || ProblemDetails::method_not_allowed())
         .layer(from_fn_with_state(state.callers.clone(), require_caller))
         .layer(from_fn(carry_changes_out))
-        .layer(from_fn_with_state(
-            state.origins.clone(),
-            browser_guard::guard,
-        ))
+        .layer(from_fn_with_state(state.origins, browser_guard::guard))
         .layer(map_response(refuse_by_problems))
         .layer(map_response(keep_private))
 }

@@ -81,6 +81,7 @@ pub struct RequestContext {
 }
 
 /// The place where a request arrived.
+#[derive(Clone, Copy)]
 pub struct Arrival<'g> {
     pub worker: &'g Worker,
     /// The client's connection. `None`: its client has no IP address.

@@ -37,6 +37,7 @@ use tollgate_proxy::upstream::watch::{discover, monitor};
 use tollgate_wire::transport::listening_socket::SocketFile;
 
 /// Why the gateway ends.
+#[derive(Clone, Copy)]
 enum ShutdownCause {
     Signal,
     TakenOver(Successor),

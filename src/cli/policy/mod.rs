@@ -373,7 +373,7 @@ mod tests {
             (DraftProblem::NoReason, false),
             (DraftProblem::LargeDraft, false),
         ] {
-            let refusal = show_problem(&tollgate_team::changes::refusal::draft_problem(problem));
+            let refusal = show_problem(&tollgate_team::changes::refusal::draft_problem(&problem));
             assert_eq!(changes_nothing(&refusal), expected, "{refusal}");
         }
     }

@@ -69,10 +69,10 @@ impl ChangeView {
             before: change.before.into(),
             after: change.after.into(),
             source: change.source,
-            not_told: match &change.unannounced {
-                Some(error) => Some(format!("other nodes may not have been told: {error}")),
-                None => None,
-            },
+            not_told: change
+                .unannounced
+                .as_ref()
+                .map(|error| format!("other nodes may not have been told: {error}")),
         }
     }
 }

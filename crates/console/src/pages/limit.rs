@@ -268,7 +268,7 @@ fn facts(listed: &CatalogEntry) -> Vec<(&'static str, String)> {
         facts.push(("Plans", plans));
     }
     facts.push(("Over the limit", over(&limit.on_limit)));
-    facts.push(("Store away", policy.on_outage.clone()));
+    facts.push(("Store away", policy.on_outage));
     if limit.rollout == Rollout::NONE {
         facts.push(("Acts", "on no request: it only counts".to_owned()));
     } else if limit.rollout != Rollout::ALL {

@@ -61,6 +61,7 @@ pub async fn ask(
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "`map_err` passes it so")]
 fn broken_off(error: hyper::Error) -> String {
     format!("the connection broke off: {error}")
 }

@@ -103,7 +103,7 @@ impl fmt::Display for StatusRange {
         let last = *self.0.end();
         match last - first {
             0 => write!(f, "{first}"),
-            99 if first % 100 == 0 => write!(f, "{}xx", first / 100),
+            99 if first.is_multiple_of(100) => write!(f, "{}xx", first / 100),
             _ => write!(f, "{first}-{last}"),
         }
     }

@@ -26,10 +26,10 @@ pub async fn admit(
     let Some(policies) = team.policies else {
         return next.run(request).await;
     };
-    let application = match parameters.iter().find(|(name, _)| *name == "application") {
-        Some((_, application)) => Some(application),
-        None => None,
-    };
+    let application = parameters
+        .iter()
+        .find(|(name, _)| *name == "application")
+        .map(|(_, application)| application);
     let Some(caller) = request.extensions().get::<Caller>().cloned() else {
         return ProblemDetails::unauthenticated("this needs an account").into_response();
     };

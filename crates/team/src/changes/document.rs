@@ -323,7 +323,7 @@ mod tests {
     }
 
     /// The body that an import makes of the application shop. `None`: it stays as it is.
-    fn edited(application: Json, mode: ImportMode) -> Option<Json> {
+    fn edited(application: &Json, mode: ImportMode) -> Option<Json> {
         let base = state(&objects(&document()).unwrap());
         let objects = objects(&json!({"applications": {"shop": application}})).unwrap();
         let shop = ObjectId::of_application("shop").unwrap();
@@ -340,37 +340,37 @@ mod tests {
             (json!({"routes": ["orders"]}), ImportMode::Merge, Some(both)),
             (json!({}), ImportMode::Replace, Some(json!({}))),
         ] {
-            assert_eq!(edited(application, mode), body);
+            assert_eq!(edited(&application, mode), body);
         }
     }
 
     #[test]
     fn what_is_no_document_is_refused_with_its_place() {
-        fn problem(document: Json) -> String {
-            objects(&document).unwrap_err().detail.into_string()
+        fn problem(document: &Json) -> String {
+            objects(document).unwrap_err().detail.into_string()
         }
 
-        assert_eq!(problem(json!([])), "the document is no mapping");
+        assert_eq!(problem(&json!([])), "the document is no mapping");
         assert_eq!(
-            problem(json!({"aplications": {}})),
+            problem(&json!({"aplications": {}})),
             "the document has an unknown key \"aplications\""
         );
         assert_eq!(
-            problem(json!({"applications": {"shop": 1}})),
+            problem(&json!({"applications": {"shop": 1}})),
             "applications.shop is no mapping"
         );
         assert_eq!(
-            problem(json!({"applications": {"shop": {"plans": []}}})),
+            problem(&json!({"applications": {"shop": {"plans": []}}})),
             "applications.shop.plans is no mapping"
         );
-        assert!(problem(json!({"applications": {"a b": {}}})).contains("1 to 64 letters"));
+        assert!(problem(&json!({"applications": {"a b": {}}})).contains("1 to 64 letters"));
         for inner in [
             json!(1),
             json!({}),
             json!({"plans": []}),
             json!({"plans": {"\u{1b}[31m": {}}}),
         ] {
-            let text = problem(json!({"applications": {"a\u{1b}[31m\u{202e}": inner}}));
+            let text = problem(&json!({"applications": {"a\u{1b}[31m\u{202e}": inner}}));
             assert!(!text.contains(['\u{1b}', '\u{202e}']), "{text:?}");
         }
     }

@@ -41,7 +41,7 @@ fn conflict_view(conflict: &Conflict) -> ConflictView {
 }
 
 /// Why a draft is none that could be committed.
-pub fn draft_problem(problem: DraftProblem) -> ProblemDetails {
+pub fn draft_problem(problem: &DraftProblem) -> ProblemDetails {
     let refusal = ProblemDetails::bad_request(problem.to_string());
     match problem {
         DraftProblem::NoReason => {
@@ -109,7 +109,7 @@ fn conflicts_problem(conflicts: &[Conflict]) -> ProblemDetails {
 /// Why a draft was not committed.
 pub fn commit_problem(error: CommitError<ProblemDetails>) -> ProblemDetails {
     match error {
-        CommitError::Draft(problem) => draft_problem(problem),
+        CommitError::Draft(problem) => draft_problem(&problem),
         CommitError::Revoked(id) => {
             let what = format!("{id} has a key that was taken away before: it is not taken again");
             ProblemDetails::unusable_policies(what).hint("make a new key, or leave this one out")

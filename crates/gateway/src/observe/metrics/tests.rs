@@ -109,10 +109,13 @@ fn counted_metrics(sources: &str) -> BTreeMap<&str, String> {
                 continue;
             }
             let arguments = &rest[..closing_bracket(rest)];
-            let labels: Vec<&str> = arguments
-                .split("=>")
-                .filter_map(|before| before.trim_end().strip_suffix('"')?.rsplit('"').next())
-                .collect();
+            let mut labels: Vec<&str> = Vec::new();
+            // The last piece is a value.
+            let (before_last, _) = arguments.rsplit_once("=>").unwrap_or_default();
+            for piece in before_last.split("=>") {
+                let label = piece.trim_end().strip_suffix('"');
+                labels.extend(label.and_then(|label| label.rsplit('"').next()));
+            }
             let signature = (labels.len(), format!("{kind}{labels:?}"));
             let most = found.entry(name).or_default();
             if signature.0 >= most.0 {

@@ -45,11 +45,11 @@ fn sticky_cookie() -> StickyCookie {
     }
 }
 
-fn upstream(balance: Balance, endpoints: usize) -> TestUpstream {
+fn upstream(balance: &Balance, endpoints: usize) -> TestUpstream {
     weighted(balance, &vec![1; endpoints])
 }
 
-fn weighted(balance: Balance, weights: &[u64]) -> TestUpstream {
+fn weighted(balance: &Balance, weights: &[u64]) -> TestUpstream {
     let mut endpoints = Vec::new();
     for (n, weight) in weights.iter().enumerate() {
         let url = format!("http://10.0.0.{n}").parse().unwrap();
@@ -62,7 +62,7 @@ fn weighted(balance: Balance, weights: &[u64]) -> TestUpstream {
         endpoints.push(Arc::new(endpoint.with_role(role)));
     }
     TestUpstream {
-        balancer: Balancer::new(&balance),
+        balancer: Balancer::new(balance),
         endpoints,
         order: TurnOrder::from_weights(weights),
     }
@@ -70,7 +70,7 @@ fn weighted(balance: Balance, weights: &[u64]) -> TestUpstream {
 
 #[test]
 fn round_robin_gives_each_endpoint_its_turn() {
-    let upstream = upstream(Balance::RoundRobin, 3);
+    let upstream = upstream(&Balance::RoundRobin, 3);
     let mut seen = HashMap::new();
     for _ in 0..300 {
         *seen
@@ -82,7 +82,7 @@ fn round_robin_gives_each_endpoint_its_turn() {
 
 #[test]
 fn least_requests_keeps_loads_even() {
-    let upstream = upstream(Balance::LeastRequests, 4);
+    let upstream = upstream(&Balance::LeastRequests, 4);
     let _busy: Vec<_> = (0..400)
         .map(|_| upstream.pick(&mut Tried::default()).unwrap())
         .collect();
@@ -97,7 +97,7 @@ fn least_requests_keeps_loads_even() {
 
 #[test]
 fn least_requests_prefers_the_idle_one_of_two() {
-    let upstream = upstream(Balance::LeastRequests, 2);
+    let upstream = upstream(&Balance::LeastRequests, 2);
     let first = upstream.pick(&mut Tried::default()).unwrap();
     for _ in 0..50 {
         assert_ne!(
@@ -110,7 +110,7 @@ fn least_requests_prefers_the_idle_one_of_two() {
 #[test]
 fn a_request_tries_each_endpoint_once() {
     for balance in all_ways() {
-        let upstream = upstream(balance, 5);
+        let upstream = upstream(&balance, 5);
         let mut tried = Tried::default();
         let mut keys: Vec<_> =
             std::iter::from_fn(|| upstream.pick(&mut tried).map(|at| at.key().clone())).collect();
@@ -123,7 +123,7 @@ fn a_request_tries_each_endpoint_once() {
 #[tokio::test(start_paused = true)]
 async fn an_endpoint_that_backs_off_is_passed_over_until_the_back_off_ends() {
     for balance in all_ways() {
-        let upstream = upstream(balance, 2);
+        let upstream = upstream(&balance, 2);
         upstream.endpoints[0].record_refused();
         for _ in 0..20 {
             assert_eq!(
@@ -138,7 +138,7 @@ async fn an_endpoint_that_backs_off_is_passed_over_until_the_back_off_ends() {
 
 #[test]
 fn endpoints_that_all_back_off_are_used_nevertheless() {
-    let upstream = upstream(Balance::RoundRobin, 2);
+    let upstream = upstream(&Balance::RoundRobin, 2);
     for endpoint in &upstream.endpoints {
         endpoint.record_refused();
     }
@@ -147,7 +147,7 @@ fn endpoints_that_all_back_off_are_used_nevertheless() {
 
 #[test]
 fn a_dropped_pick_no_longer_counts() {
-    let upstream = upstream(Balance::RoundRobin, 1);
+    let upstream = upstream(&Balance::RoundRobin, 1);
     let guard = upstream.pick(&mut Tried::default());
     assert_eq!(upstream.endpoints[0].in_flight(), 1);
     drop(guard);
@@ -157,13 +157,13 @@ fn a_dropped_pick_no_longer_counts() {
 #[test]
 fn an_upstream_without_endpoints_has_none_to_pick() {
     for balance in all_ways() {
-        assert!(upstream(balance, 0).pick(&mut Tried::default()).is_none());
+        assert!(upstream(&balance, 0).pick(&mut Tried::default()).is_none());
     }
 }
 
 #[test]
 fn weights_share_out_the_turns() {
-    let upstream = weighted(Balance::RoundRobin, &[3, 1]);
+    let upstream = weighted(&Balance::RoundRobin, &[3, 1]);
     let picked: String = (0..8)
         .map(|_| upstream.pick(&mut Tried::default()).unwrap().url()[14..].to_owned())
         .collect();
@@ -172,7 +172,7 @@ fn weights_share_out_the_turns() {
 
 #[test]
 fn least_requests_fills_endpoints_by_their_weight() {
-    let upstream = weighted(Balance::LeastRequests, &[3, 1]);
+    let upstream = weighted(&Balance::LeastRequests, &[3, 1]);
     let _busy: Vec<_> = (0..400)
         .map(|_| upstream.pick(&mut Tried::default()).unwrap())
         .collect();
@@ -195,7 +195,7 @@ fn home(upstream: &TestUpstream, number: u128) -> String {
 
 #[test]
 fn requests_that_are_alike_go_to_one_endpoint_and_to_another_one_while_it_backs_off() {
-    let upstream = upstream(Balance::Hash(Arc::new([])), 5);
+    let upstream = upstream(&Balance::Hash(Arc::new([])), 5);
     let homes: Vec<_> = (0..100).map(|number| home(&upstream, number)).collect();
     for (number, before) in (0..100).zip(&homes) {
         assert_eq!(home(&upstream, number), *before);
@@ -210,7 +210,7 @@ fn requests_that_are_alike_go_to_one_endpoint_and_to_another_one_while_it_backs_
 #[test]
 fn a_cookie_leads_to_its_endpoint_unless_that_backs_off() {
     let cookie = sticky_cookie();
-    let mut upstream = upstream(Balance::Sticky(cookie.clone()), 3);
+    let mut upstream = upstream(&Balance::Sticky(cookie.clone()), 3);
     for endpoint in &mut upstream.endpoints {
         let affinity = Affinity::for_endpoint(&cookie, "up", endpoint.url());
         let role = EndpointRole {

@@ -60,12 +60,9 @@ impl MatchIndex {
     /// stood where its route does.
     pub fn robbed(&self, part: &Match, whole: usize) -> Option<usize> {
         self.get(whole)?;
-        for other in self.candidates(part) {
-            if other != whole && self.takes_from(part, whole, other) {
-                return Some(other);
-            }
-        }
-        None
+        self.candidates(part)
+            .into_iter()
+            .find(|&other| other != whole && self.takes_from(part, whole, other))
     }
 
     /// The routes that may take a request of `part`, and perhaps others.
