@@ -293,7 +293,7 @@ impl<'a> RouteParts<'a> {
 
     fn body_keys(&self, route: &str, limits: &[LimitUse]) -> Option<Arc<BodyKeys>> {
         let bounds = self.config.body_keys;
-        let keys = BodyKeys::of(limits, route, bounds, &self.body_memory);
+        let keys = BodyKeys::new(limits, route, bounds, &self.body_memory);
         keys.map(Arc::new)
     }
 

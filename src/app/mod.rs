@@ -77,6 +77,6 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
 pub fn for_explaining(config: &Config) -> Result<Gateway, QuotaError> {
     let gateway = assemble::gateway(config, None, None)?;
     // Each route is under maintenance as its file has it now.
-    drop(MaintenanceFiles::of(&gateway));
+    drop(MaintenanceFiles::new(&gateway));
     Ok(gateway)
 }

@@ -289,7 +289,7 @@ impl Reloader {
                 config: &self.config,
             }),
         )?;
-        let credentials = CredentialFiles::of(&gateway);
+        let credentials = CredentialFiles::new(&gateway);
         let endpoints = EndpointFiles::prepare(&gateway)?;
         let credentials = spawn_blocking(move || credentials.read()).await??;
         self.endpoints = endpoints.install();
@@ -298,7 +298,7 @@ impl Reloader {
         for authenticator in gateway.authenticators.values() {
             authenticator.start_upkeep();
         }
-        self.maintenance = MaintenanceFiles::of(&gateway).follow(&self.maintenance);
+        self.maintenance = MaintenanceFiles::new(&gateway).follow(&self.maintenance);
         self.gateway.store(Arc::new(gateway));
         self.tls.install(tls);
         self.access_log = access_log;

@@ -128,7 +128,7 @@ pub fn run(args: &ExplainArgs) -> anyhow::Result<CommandOutput> {
     if let Err(problem) = check_listener(gateway.listeners(), &described) {
         return Ok(CommandOutput::Refused(problem.detail.into()));
     }
-    let view = ExplainView::of(&described, &explain(&gateway, &described));
+    let view = ExplainView::new(&described, &explain(&gateway, &described));
     let text = if args.json {
         serde_json::to_string_pretty(&view)? + "\n"
     } else {

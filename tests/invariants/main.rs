@@ -88,21 +88,6 @@ fn assert_none(findings: &[String]) {
     );
 }
 
-/// The tree has no more findings than are `allowed`, and not so few that the allowance is stale.
-#[track_caller]
-fn assert_left(findings: &[String], allowed: usize) {
-    let found = findings.len();
-    let list = findings.join("\n  ");
-    assert!(
-        found <= allowed,
-        "{found} found, where {allowed} are left\n  {list}\n"
-    );
-    assert!(
-        allowed - found <= allowed / 8,
-        "only {found} are left: lower the allowance of {allowed}"
-    );
-}
-
 /// Some finding begins like this.
 #[track_caller]
 fn assert_finds(findings: &[String], beginning: &str) {

@@ -315,7 +315,7 @@ fn no_body_is_read_of_somebody_who_may_change_nothing_and_no_object_is_larger_th
         gateway,
         editor,
         "eve",
-        Rights::of("shop", ApplicationRole::Viewer),
+        Rights::new("shop", ApplicationRole::Viewer),
     );
     let large = json!({"description": "x".repeat(200_000)});
     assert_eq!(viewer.put(SHOP, "", &large).status, 403);
@@ -392,7 +392,7 @@ fn somebody_whose_changes_do_not_arrive_keeps_nobody_else_from_theirs() {
         gateway,
         editor,
         "ed",
-        Rights::of("shop", ApplicationRole::Editor),
+        Rights::new("shop", ApplicationRole::Editor),
     );
     let head = format!("PUT {SHOP}/strategies/few?reason=slow");
     let stalled: Vec<TcpStream> = (0..4)

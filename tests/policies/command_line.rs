@@ -201,7 +201,7 @@ fn a_candidate_is_promoted_or_taken_away_by_a_command_and_by_who_may() {
         &gateway,
         &editor,
         "vic",
-        Rights::of("shop", ApplicationRole::Viewer),
+        Rights::new("shop", ApplicationRole::Viewer),
     );
     let refused = viewer.policy_refusal(&["promote", "shop", "few", "--reason", "mine"]);
     assert!(
@@ -212,7 +212,7 @@ fn a_candidate_is_promoted_or_taken_away_by_a_command_and_by_who_may() {
         &gateway,
         &editor,
         "eve",
-        Rights::of("cart", ApplicationRole::Owner),
+        Rights::new("cart", ApplicationRole::Owner),
     );
     other.policy_refusal(&["abort", "shop", "few", "--reason", "mine"]);
     assert_eq!(

@@ -322,7 +322,7 @@ fn a_candidate_is_promoted_on_the_page_of_its_strategy() {
 fn a_role_is_given_in_one_of_the_applications_that_there_are() {
     let _turn = turns::beside_others();
     let (folder, url, editor) = new_database();
-    editor.make_account("vera", Rights::of("gone", ApplicationRole::Viewer));
+    editor.make_account("vera", Rights::new("gone", ApplicationRole::Viewer));
     let gateway = Gateway::start(&routes(&url, folder.path(), ""));
     let visit = Visit::of(&gateway, &editor);
     let offered = || {

@@ -131,13 +131,13 @@ fn keys_made_in_each_way_are_taken_on_the_routes_of_their_application_alone() {
         gateway,
         &editor,
         "owner",
-        Rights::of("shop", ApplicationRole::Owner),
+        Rights::new("shop", ApplicationRole::Owner),
     );
     let banker = Port::of(
         gateway,
         &editor,
         "banker",
-        Rights::of("bank", ApplicationRole::Owner),
+        Rights::new("bank", ApplicationRole::Owner),
     );
     let (by_port, hash) = new_key();
     assert_eq!(sent(gateway, "/orders/1", &by_port), 401);
@@ -322,9 +322,9 @@ fn only_owners_see_and_change_the_keys_of_an_application() {
     let body = json!({"key_sha256": new_key().1});
     let document = |keys: Json| json!({"applications": {"shop": {"keys": keys}}});
     let roles = [
-        ("viewer", Rights::of("shop", ApplicationRole::Viewer)),
-        ("editor", Rights::of("shop", ApplicationRole::Editor)),
-        ("banker", Rights::of("bank", ApplicationRole::Owner)),
+        ("viewer", Rights::new("shop", ApplicationRole::Viewer)),
+        ("editor", Rights::new("shop", ApplicationRole::Editor)),
+        ("banker", Rights::new("bank", ApplicationRole::Owner)),
     ];
     for (name, rights) in roles {
         let port = Port::of(&gateway, &editor, name, rights);
@@ -380,7 +380,7 @@ fn only_owners_see_and_change_the_keys_of_an_application() {
         &gateway,
         &editor,
         "owner",
-        Rights::of("shop", ApplicationRole::Owner),
+        Rights::new("shop", ApplicationRole::Owner),
     );
     assert_eq!(owner.get(KEYS).body[0]["body"]["key_sha256"], hash);
     assert!(owner.get("/policies").body.to_string().contains(&hash));
@@ -396,7 +396,7 @@ fn only_owners_see_and_change_the_keys_of_an_application() {
         &gateway,
         &editor,
         "someone",
-        Rights::of("shop", ApplicationRole::Editor),
+        Rights::new("shop", ApplicationRole::Editor),
     );
     assert_eq!(
         someone

@@ -63,7 +63,7 @@ fn an_owner_of_one_application_cannot_touch_the_route_of_another() {
         &gateway,
         &editor,
         "owner",
-        Rights::of("shop", ApplicationRole::Owner),
+        Rights::new("shop", ApplicationRole::Owner),
     );
     let visit = Visit::with(&gateway, editor.begin_session("owner"));
 
@@ -247,7 +247,7 @@ fn mistakes_of_another_application_are_not_told() {
         &gateway,
         &editor,
         "owner",
-        Rights::of("shop", ApplicationRole::Owner),
+        Rights::new("shop", ApplicationRole::Owner),
     );
     let admin = Port::admin(&gateway, &editor);
     let few = format!("{SHOP}/strategies/few?reason=x");
@@ -290,7 +290,7 @@ fn roles_go_with_their_application() {
         &gateway,
         &editor,
         "owner",
-        Rights::of("shop", ApplicationRole::Owner),
+        Rights::new("shop", ApplicationRole::Owner),
     );
     let few = format!("{SHOP}/strategies/few");
     assert_eq!(owner.get(&few).status, 200);

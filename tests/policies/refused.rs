@@ -70,7 +70,7 @@ fn a_revision_that_names_a_route_which_is_gone_is_refused_until_the_file_has_it(
         console.contains("has no route") && console.contains("Revision 2 of the policies"),
         "{console}"
     );
-    editor.make_account("vera", Rights::of("bank", ApplicationRole::Owner));
+    editor.make_account("vera", Rights::new("bank", ApplicationRole::Owner));
     for page in ["/console", "/console/data?view=overview"] {
         let seen = curl(&[
             "-H",

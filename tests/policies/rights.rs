@@ -37,7 +37,7 @@ const POINTS: usize = 35;
 const COLUMNS: [usize; 6] = [8, 8, 8, 8, 10, 5];
 
 fn roles() -> [(&'static str, Rights); 6] {
-    let shop = |role| Rights::of("shop", role);
+    let shop = |role| Rights::new("shop", role);
     [
         ("nobody", Rights::default()),
         ("viewer", shop(ApplicationRole::Viewer)),
@@ -269,7 +269,7 @@ fn a_limit_of_the_file_belongs_to_no_application_however_it_is_called() {
         &gateway,
         &editor,
         "owner",
-        Rights::of("shop", ApplicationRole::Owner),
+        Rights::new("shop", ApplicationRole::Owner),
     );
     let visit = Visit::with(&gateway, editor.begin_session("owner"));
     let admin = Port::admin(&gateway, &editor);
@@ -306,7 +306,7 @@ fn a_revision_that_somebody_may_not_look_at_is_not_there_to_be_undone() {
         &gateway,
         &editor,
         "banker",
-        Rights::of("bank", ApplicationRole::Editor),
+        Rights::new("bank", ApplicationRole::Editor),
     );
     for revision in [1, 7] {
         for way in ["undo", "revert"] {

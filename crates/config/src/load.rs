@@ -124,7 +124,7 @@ impl Ground {
     pub fn on(&self, name: &Arc<str>, state: &PolicyState) -> Result<Loaded, Mistakes> {
         self.clone().checked(|report| {
             let applications = self.known.of_state(state, true, report)?;
-            Some(Overlay::of(applications, Some(name.clone())))
+            Some(Overlay::new(applications, Some(name.clone())))
         })
     }
 
@@ -137,7 +137,7 @@ impl Ground {
         self.clone()
             .checked(|report| {
                 let applications = self.known.of_state(state, false, report)?;
-                Some(Overlay::of(applications, None))
+                Some(Overlay::new(applications, None))
             })
             .map(drop)
     }

@@ -62,7 +62,7 @@ impl FromRequest<ConsoleState> for ConsoleForm {
     type Rejection = Response;
 
     async fn from_request(request: Request, console: &ConsoleState) -> Result<Self, Response> {
-        let mut visitor = Visitor::of(request.headers(), request.uri(), request.extensions());
+        let mut visitor = Visitor::new(request.headers(), request.uri(), request.extensions());
         match read(console, &mut visitor, request).await {
             Ok((fields, token)) => Ok(Self {
                 visitor,
@@ -110,7 +110,7 @@ fn check_origin(origins: &OwnOrigins, headers: &HeaderMap) -> Result<(), Problem
 
 /// `POST /console/theme`
 pub async fn choose_theme(form: ConsoleForm) -> Response {
-    let theme = Theme::of(form.field("theme")).unwrap_or_default().name();
+    let theme = Theme::new(form.field("theme")).unwrap_or_default().name();
     // The cookie lasts a year. This process alone reads it, and it says nothing of anybody.
     let cookie = format!(
         "{THEME_COOKIE}={theme}; Path=/console; Max-Age=31536000; SameSite=Strict; HttpOnly"

@@ -175,5 +175,5 @@ fn is_own(path: &str) -> bool {
 }
 
 fn visitor(request: &Request) -> Visitor {
-    Visitor::of(request.headers(), request.uri(), request.extensions())
+    Visitor::new(request.headers(), request.uri(), request.extensions())
 }

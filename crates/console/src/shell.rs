@@ -82,7 +82,7 @@ struct ProblemPage<'a> {
 }
 
 impl Theme {
-    pub fn of(name: &str) -> Option<Self> {
+    pub fn new(name: &str) -> Option<Self> {
         match name {
             "auto" => Some(Self::Auto),
             "light" => Some(Self::Light),
@@ -96,7 +96,7 @@ impl Theme {
         for value in headers.get_all(COOKIE) {
             for pair in value.to_str().unwrap_or_default().split(';') {
                 if let Some((THEME_COOKIE, theme)) = pair.trim().split_once('=') {
-                    return Self::of(theme);
+                    return Self::new(theme);
                 }
             }
         }
@@ -113,7 +113,7 @@ impl Theme {
 }
 
 impl Visitor {
-    pub fn of(headers: &HeaderMap, uri: &Uri, extensions: &Extensions) -> Self {
+    pub fn new(headers: &HeaderMap, uri: &Uri, extensions: &Extensions) -> Self {
         let page = match uri.path_and_query() {
             Some(page) => page.as_str(),
             None => "/console",
@@ -266,7 +266,7 @@ impl FromRequestParts<ConsoleState> for Visitor {
         parts: &mut Parts,
         _: &ConsoleState,
     ) -> Result<Self, Self::Rejection> {
-        Ok(Self::of(&parts.headers, &parts.uri, &parts.extensions))
+        Ok(Self::new(&parts.headers, &parts.uri, &parts.extensions))
     }
 }
 
@@ -302,7 +302,7 @@ mod tests {
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(COOKIE, cookie.parse().unwrap());
-            let visitor = Visitor::of(&headers, &Uri::from_static("/console"), &Extensions::new());
+            let visitor = Visitor::new(&headers, &Uri::from_static("/console"), &Extensions::new());
             assert_eq!(visitor.theme, theme, "{cookie}");
         }
     }

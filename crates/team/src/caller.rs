@@ -420,7 +420,7 @@ fn least_role(operation: Operation, application: &str) -> String {
             ApplicationRole::Editor,
             ApplicationRole::Owner,
         ] {
-            if may(&Rights::of(application, role), operation, application) {
+            if may(&Rights::new(application, role), operation, application) {
                 let role = application_word(role);
                 return format!("{role} of the application {application}");
             }

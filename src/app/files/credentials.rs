@@ -57,7 +57,7 @@ pub struct PreparedCredentials {
 
 impl CredentialFiles {
     /// The files that the authenticators of `gateway` have, still to be read.
-    pub fn of(gateway: &Gateway) -> Self {
+    pub fn new(gateway: &Gateway) -> Self {
         let mut by_path: BTreeMap<&Path, Vec<Arc<NamedAuthenticator>>> = BTreeMap::new();
         for authenticator in gateway.authenticators.values() {
             if let Some(file) = authenticator.spec.settings().file() {

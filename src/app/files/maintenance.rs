@@ -23,7 +23,7 @@ struct WatchedRoute {
 
 impl MaintenanceFiles {
     /// The routes of `gateway`, each as its file has it now.
-    pub fn of(gateway: &Gateway) -> Self {
+    pub fn new(gateway: &Gateway) -> Self {
         let mut files = Vec::new();
         for runtime in &gateway.routes {
             if let Some(maintenance) = &runtime.guard.maintenance {

@@ -108,7 +108,7 @@ mod tests {
             viewer: false,
             role: taken,
         };
-        let mut rights = Rights::of("shop", ApplicationRole::Viewer);
+        let mut rights = Rights::new("shop", ApplicationRole::Viewer);
         args.changes().iter().for_each(|change| rights.give(change));
         assert_eq!(show_rights(&rights), "operator, bank=owner");
         for odd in ["shop", "=viewer", "shop=admin", "shop="] {

@@ -72,7 +72,7 @@ pub async fn look(
         limit: applied.limit.name.to_string(),
         key: show(bucket.key()),
         logged_as: bucket.key().redacted(&applied.limit.name),
-        policy: PolicyView::of(&applied),
+        policy: PolicyView::new(&applied),
         level: reading.level.into(),
         source: reading.source,
         store: reading.away,
@@ -201,7 +201,7 @@ pub async fn change(
         state.buckets.apply(charge, gift).await
     };
     let change = done.map_err(|error| ProblemDetails::store_away(&error))?;
-    let view = ChangeView::of(listed.limit(), &charge.key, gift, query.dry_run, &change);
+    let view = ChangeView::new(listed.limit(), &charge.key, gift, query.dry_run, &change);
     if !query.dry_run {
         author.log(&view, gift).await;
     }
@@ -266,12 +266,12 @@ impl FromRequestParts<AdminState> for ChangeAuthor {
             .map(|ConnectInfo(peer)| *peer);
         let peer =
             peer.ok_or_else(|| ProblemDetails::bad_request("the connection has no address"))?;
-        Self::of(caller, peer, &parts.headers)
+        Self::new(caller, peer, &parts.headers)
     }
 }
 
 impl ChangeAuthor {
-    fn of(
+    fn new(
         caller: AdminCaller,
         peer: SocketAddr,
         headers: &HeaderMap,

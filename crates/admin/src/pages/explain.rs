@@ -44,7 +44,7 @@ pub async fn find_out(state: &AdminState, pairs: &Pairs) -> Result<ExplainView, 
     if state.buckets.read_plans(&lookups).await {
         explanation = explain(&gateway, &described);
     }
-    let mut view = ExplainView::of(&described, &explanation);
+    let mut view = ExplainView::new(&described, &explanation);
     for (limit, applied) in view.limits.iter_mut().zip(&explanation.limits.limits) {
         if let Some(ask) = applied.ask() {
             limit.set_level(state.buckets.peek(&ask, applied.limit.on_outage).await);

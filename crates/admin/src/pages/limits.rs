@@ -36,13 +36,13 @@ pub async fn list(State(state): State<AdminState>) -> PrettyJson<Vec<LimitSummar
             .load()
             .limits
             .iter()
-            .map(LimitSummary::of)
+            .map(LimitSummary::new)
             .collect(),
     )
 }
 
 impl LimitSummary {
-    fn of(listed: &CatalogEntry) -> Self {
+    fn new(listed: &CatalogEntry) -> Self {
         let limit = listed.limit();
         let on_missing = match limit.key.on_missing {
             OnMissing::Share => "share",

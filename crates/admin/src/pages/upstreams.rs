@@ -15,7 +15,7 @@ pub async fn list(State(state): State<AdminState>) -> PrettyJson<Vec<UpstreamRep
     PrettyJson(
         upstreams
             .into_iter()
-            .map(|upstream| UpstreamReport::of(upstream))
+            .map(|upstream| UpstreamReport::new(upstream))
             .collect(),
     )
 }

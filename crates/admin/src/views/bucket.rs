@@ -48,7 +48,7 @@ pub struct ChangeView {
 }
 
 impl ChangeView {
-    pub fn of(
+    pub fn new(
         limit: &Limit,
         key: &Key,
         gift: TokenGrant,

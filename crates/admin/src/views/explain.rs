@@ -134,7 +134,7 @@ pub enum WhyView {
 
 impl ExplainView {
     /// `explanation` is of `described`.
-    pub fn of(described: &DescribedRequest, explanation: &Explanation) -> Self {
+    pub fn new(described: &DescribedRequest, explanation: &Explanation) -> Self {
         let request = RequestView {
             method: described.method.to_string(),
             host: explanation.host.clone(),
@@ -150,13 +150,13 @@ impl ExplainView {
             request,
             route: None,
             refused: key_missing.as_ref().map(Into::into),
-            limits: limits.limits.iter().map(LimitView::of).collect(),
+            limits: limits.limits.iter().map(LimitView::new).collect(),
             ratelimit_policy: match &limits.policy {
                 Some(policy) => policy.to_str().ok().map(str::to_owned),
                 None => None,
             },
             action: None,
-            routes: explanation.routes.iter().map(RouteView::of).collect(),
+            routes: explanation.routes.iter().map(RouteView::new).collect(),
         };
         match &explanation.outcome {
             Outcome::Routed(routed) => bare.routed(routed),
@@ -171,7 +171,7 @@ impl ExplainView {
     fn routed(self, routed: &Routed) -> Self {
         let view = Self {
             route: Some(routed.route.name.to_string()),
-            action: Some(ActionView::of(&routed.route, routed.sent.as_ref())),
+            action: Some(ActionView::new(&routed.route, routed.sent.as_ref())),
             ..self
         };
         match &routed.sent {
@@ -207,14 +207,14 @@ impl From<&Failure> for RefusedView {
 }
 
 impl LimitView {
-    fn of(applied: &AppliedLimit) -> Self {
+    fn new(applied: &AppliedLimit) -> Self {
         let AppliedLimit {
             limit,
             lacking,
             bucket,
             ..
         } = applied;
-        let policy = PolicyView::of(applied);
+        let policy = PolicyView::new(applied);
         let (bucket, note) = match bucket {
             CountedBy::Enforced(key) | CountedBy::Shadow(key) if lacking.is_empty() => {
                 (Some(show(key)), None)
@@ -298,7 +298,7 @@ pub fn over(on_limit: &OnLimit) -> String {
 }
 
 impl ActionView {
-    fn of(route: &Route, sent: Option<&ForwardedRequest>) -> Self {
+    fn new(route: &Route, sent: Option<&ForwardedRequest>) -> Self {
         match (&route.action, sent) {
             (Action::Respond(respond), _) => Self::Respond {
                 status: respond.status.as_u16(),
@@ -324,7 +324,7 @@ impl ActionView {
 }
 
 impl RouteView {
-    fn of(considered: &ConsideredRoute) -> Self {
+    fn new(considered: &ConsideredRoute) -> Self {
         let why = match considered.why {
             RouteMatch::Applies => WhyView::Applies,
             RouteMatch::LessSpecific => WhyView::LessSpecific,

@@ -67,7 +67,7 @@ pub struct LevelView {
 }
 
 impl PolicyView {
-    pub fn of(applied: &AppliedLimit) -> Self {
+    pub fn new(applied: &AppliedLimit) -> Self {
         let AppliedLimit {
             limit,
             plan,
@@ -82,7 +82,7 @@ impl PolicyView {
             Some(origin) => show_origin(origin, plan.is_some()),
             None => None,
         };
-        let settled = later.as_deref().map(SettledView::of);
+        let settled = later.as_deref().map(SettledView::new);
         Self {
             leased_us,
             plan: plan.clone(),
@@ -94,7 +94,7 @@ impl PolicyView {
 
     /// The numbers of `algorithm`, for a request that costs `cost`.
     pub fn with(limit: &Limit, algorithm: &Algorithm, cost: u64) -> Self {
-        let settled = limit.cost.later().map(|later| SettledView::of(later));
+        let settled = limit.cost.later().map(|later| SettledView::new(later));
         Self {
             algorithm: algorithm.kind().name().to_owned(),
             rate: algorithm.show(),
@@ -111,7 +111,7 @@ impl PolicyView {
 }
 
 impl SettledView {
-    fn of(later: &ResponseCost) -> Self {
+    fn new(later: &ResponseCost) -> Self {
         Self {
             by: later.field.to_string(),
             max: later.max.get(),

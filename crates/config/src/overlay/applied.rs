@@ -60,7 +60,7 @@ impl AppliedApplication {
     }
 
     /// `None`: something that was added is not there.
-    pub fn of(
+    pub fn new(
         additions: PolicyAdditions,
         warnings: Vec<Mistake>,
         node: &Arc<str>,

@@ -26,7 +26,7 @@ pub struct LimitWork([usize; 3]);
 
 impl LimitWork {
     /// The work of a limit as it is written, its plans included.
-    pub fn of(limit: &YamlNode) -> Self {
+    pub fn new(limit: &YamlNode) -> Self {
         let YamlValue::Map(entries) = &limit.value else {
             return Self::default();
         };

@@ -45,7 +45,7 @@ impl NodeAdditions {
             else {
                 continue;
             };
-            if let Some(applied) = AppliedApplication::of(additions, warnings, &node, &added) {
+            if let Some(applied) = AppliedApplication::new(additions, warnings, &node, &added) {
                 application.keep_applied(applied);
             }
         }

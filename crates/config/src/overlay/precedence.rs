@@ -15,7 +15,7 @@ pub struct FileRoutes {
 }
 
 impl FileRoutes {
-    pub fn of(routes: &[YamlNode]) -> Self {
+    pub fn new(routes: &[YamlNode]) -> Self {
         let mut names = Vec::with_capacity(routes.len());
         let mut matches = Vec::with_capacity(routes.len());
         for route in routes {
@@ -60,7 +60,7 @@ mod tests {
         let YamlValue::List(items) = tree.value else {
             panic!("no list")
         };
-        FileRoutes::of(&items)
+        FileRoutes::new(&items)
     }
 
     /// The route that a part of the first would rob.

@@ -121,7 +121,7 @@ struct ApplicationSize {
 }
 
 impl ApplicationSize {
-    fn of(state: &PolicyState, name: &str) -> Self {
+    fn new(state: &PolicyState, name: &str) -> Self {
         let mut size = Self::default();
         for object in objects_of(state, name) {
             size.text += object.id.name().len();
@@ -182,7 +182,7 @@ fn read(
     report: &mut Report,
 ) -> Option<Arc<CheckedApplication>> {
     let found_before = report.found();
-    if let Some(most) = ApplicationSize::of(state, name).beyond() {
+    if let Some(most) = ApplicationSize::new(state, name).beyond() {
         let problem = ValueProblem::new(format!("application {} has over {most}", quote(name)));
         let hint = "shorten its objects, or divide it into several applications";
         report.mistake(&top.key(name, NOWHERE), problem.hint(hint));

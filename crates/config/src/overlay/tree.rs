@@ -67,7 +67,7 @@ pub struct OverlayParts {
 
 impl Overlay {
     /// The overlay of applications, for the `node` with this name.
-    pub fn of(applications: Vec<Arc<CheckedApplication>>, node: Option<Arc<str>>) -> Self {
+    pub fn new(applications: Vec<Arc<CheckedApplication>>, node: Option<Arc<str>>) -> Self {
         Self {
             applications,
             node,
@@ -79,7 +79,7 @@ impl Overlay {
     pub fn read(set: PolicySet, report: &mut Report) -> Option<Self> {
         let PolicySet { name, root, node } = set;
         report.include(name);
-        checked_applications(&root, report).map(|applications| Self::of(applications, node))
+        checked_applications(&root, report).map(|applications| Self::new(applications, node))
     }
 
     /// Adds the limits of each strategy to those of the file.
@@ -113,7 +113,7 @@ impl Overlay {
                     tree,
                     candidate,
                 } = limit;
-                self.added.insert(name.clone(), LimitWork::of(&tree));
+                self.added.insert(name.clone(), LimitWork::new(&tree));
                 additions.limits.push(name.clone());
                 self.candidates.extend(candidate.iter().cloned());
                 additions.candidates.extend(candidate);
@@ -185,9 +185,9 @@ impl Overlay {
         let mut changes = collected.changes;
         let has_parts = changes.values().any(|changes| !changes.parts.is_empty());
         let file = if has_parts {
-            FileRoutes::of(routes)
+            FileRoutes::new(routes)
         } else {
-            FileRoutes::of(&[])
+            FileRoutes::new(&[])
         };
         let mut changed = Vec::with_capacity(routes.len());
         for (at, mut route) in std::mem::take(routes).into_iter().enumerate() {

@@ -153,7 +153,7 @@ async fn find(
                 rows: state
                     .of(kind, name)
                     .take(MOST_ROWS)
-                    .map(|object| ObjectRow::of(object))
+                    .map(|object| ObjectRow::new(object))
                     .collect(),
                 more: state.of(kind, name).skip(MOST_ROWS).count(),
                 add: add_path(caller, kind, name),
@@ -171,19 +171,19 @@ async fn find(
             String::new()
         },
         sections,
-        clients: ClientSection::of(&state, caller, name, query),
+        clients: ClientSection::new(&state, caller, name, query),
         shell: visitor.shell(console, "Applications", name),
     })
 }
 
 impl ClientSection {
-    fn of(state: &PolicyState, caller: &Caller, name: &str, query: &ListQuery) -> Self {
+    fn new(state: &PolicyState, caller: &Caller, name: &str, query: &ListQuery) -> Self {
         let clients: Vec<_> = state.of(ObjectKind::Assignment, name).collect();
         let (found, paging) = query.select("", clients, |object| object.id.name());
         Self {
             rows: found
                 .into_iter()
-                .map(|object| ObjectRow::of(object))
+                .map(|object| ObjectRow::new(object))
                 .collect(),
             path: format!("/console/applications/{}", encode(name)),
             q: paging.q,
@@ -202,7 +202,7 @@ impl ClientSection {
 }
 
 impl ObjectRow {
-    fn of(object: &Object) -> Self {
+    fn new(object: &Object) -> Self {
         let id = &object.id;
         Self {
             what: summary(object),

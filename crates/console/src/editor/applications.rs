@@ -50,7 +50,7 @@ pub async fn list(
 }
 
 impl ApplicationRow {
-    fn of(state: &PolicyState, name: &str) -> Self {
+    fn new(state: &PolicyState, name: &str) -> Self {
         let mut row = Self {
             href: format!("/console/applications/{}", encode(name)),
             description: String::new(),
@@ -88,7 +88,7 @@ async fn find(
     let (names, paging) = query.select("/console/applications", names, |name| name);
     let mut rows = Vec::new();
     for name in names {
-        rows.push(ApplicationRow::of(&state, name));
+        rows.push(ApplicationRow::new(&state, name));
     }
     Ok(ApplicationsPage {
         rows,

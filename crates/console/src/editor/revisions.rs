@@ -173,7 +173,7 @@ impl RevisionPage {
         let edits = undoing(policies, number).await;
         let may_undo = match edits {
             Ok(edits) => edits.iter().all(|edit| {
-                let operation = Operation::of(edit);
+                let operation = Operation::new(edit);
                 caller.may(operation, edit.id.belongs_to()).is_ok()
             }),
             Err(_) => false,

@@ -46,7 +46,7 @@ impl From<&[ObjectChange]> for ShownChanges {
         let shown = changes
             .iter()
             .take(MOST_SHOWN)
-            .map(|change| ShownObjectChange::from(PolicyChangeView::of(change)));
+            .map(|change| ShownObjectChange::from(PolicyChangeView::new(change)));
         Self {
             changes: shown.collect(),
             more: changes.len().saturating_sub(MOST_SHOWN),

@@ -134,7 +134,7 @@ impl LiveData {
         let now = clock::unix_micros() / 1_000_000;
         let mut present = HashSet::new();
         for upstream in gateway.upstreams.values() {
-            let report = UpstreamReport::of(upstream);
+            let report = UpstreamReport::new(upstream);
             for endpoint in report.endpoints {
                 let name = (report.upstream.clone(), endpoint.url);
                 let known = self.endpoints.entry(name.clone());

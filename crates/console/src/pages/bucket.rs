@@ -184,7 +184,7 @@ async fn carry_out(
         &requested.author,
     )
     .await?;
-    Ok(ShownChange::of(view, form, limit))
+    Ok(ShownChange::new(view, form, limit))
 }
 
 impl RequestedChange {
@@ -223,7 +223,7 @@ impl BucketPage {
         let shell = visitor.shell(console, "Limits", &format!("A bucket of {limit}"));
         Self {
             may_change: visitor.may_change(&limit),
-            lookup: BucketLookup::of(listed, &shell),
+            lookup: BucketLookup::new(listed, &shell),
             shell,
             limit_path: format!("/console/limits/{}", encode(&limit)),
             limit,
@@ -236,7 +236,7 @@ impl BucketPage {
     /// Looks at the bucket that `pairs` describe.
     async fn look(&mut self, console: &ConsoleState, limit: &str, pairs: &Pairs) {
         match look(&console.admin, limit, pairs).await {
-            Ok(view) => self.bucket = Some(ShownBucket::of(view, limit, pairs)),
+            Ok(view) => self.bucket = Some(ShownBucket::new(view, limit, pairs)),
             Err(problem) => self.problem = Some(self.problem.take().unwrap_or(problem)),
         }
     }
@@ -247,7 +247,7 @@ impl BucketPage {
 }
 
 impl ShownBucket {
-    fn of(view: BucketView, limit: &str, named_by: &Pairs) -> Self {
+    fn new(view: BucketView, limit: &str, named_by: &Pairs) -> Self {
         let BucketView {
             key,
             logged_as,
@@ -287,7 +287,7 @@ impl ShownBucket {
 }
 
 impl ShownChange {
-    fn of(view: ChangeView, form: &ConsoleForm, limit: &str) -> Self {
+    fn new(view: ChangeView, form: &ConsoleForm, limit: &str) -> Self {
         let what = match (view.action.as_str(), view.dry_run) {
             ("reset", true) => "A reset would make the bucket full".to_owned(),
             ("reset", false) => "The bucket was made full".to_owned(),

@@ -53,14 +53,14 @@ pub async fn show(
     visitor: Visitor,
     Query(query): Query<DataQuery>,
 ) -> Response {
-    match LiveParts::of(&console, &visitor, query).await {
+    match LiveParts::new(&console, &visitor, query).await {
         Ok(parts) => PrettyJson(parts).into_response(),
         Err(problem) => problem.into_response(),
     }
 }
 
 impl LiveParts {
-    async fn of(
+    async fn new(
         console: &ConsoleState,
         visitor: &Visitor,
         query: DataQuery,
@@ -75,7 +75,7 @@ impl LiveParts {
         let mut this = Self::default();
         match view.as_str() {
             "overview" => {
-                let parts = OverviewParts::of(console, visitor);
+                let parts = OverviewParts::new(console, visitor);
                 this.add("health", &parts.health)
                     .add("traffic", &parts.traffic)
                     .add("minutes", &parts.minutes);
@@ -87,9 +87,9 @@ impl LiveParts {
             "routes" => drop(this.add("routes", &RouteTraffic::page(console, &list).0)),
             "limits" => drop(this.add("limits", &LimitTable::page(console, &list).0)),
             "upstreams" => drop(this.add("upstreams", &UpstreamTables::page(console, &list).0)),
-            "nodes" => drop(this.add("nodes", &NodesPart::of(console).await)),
+            "nodes" => drop(this.add("nodes", &NodesPart::new(console).await)),
             "route" => {
-                let Some((_, parts)) = RouteParts::of(console, &name) else {
+                let Some((_, parts)) = RouteParts::new(console, &name) else {
                     return Err(ProblemDetails::not_found(&format!("route \"{name}\"")));
                 };
                 this.add("routes", &parts.table)
@@ -97,7 +97,7 @@ impl LiveParts {
                 this.summary(parts.summary).charts = parts.charts;
             }
             "limit" => {
-                let (_, parts) = LimitParts::of(console, visitor, &name)?;
+                let (_, parts) = LimitParts::new(console, visitor, &name)?;
                 this.add("denied", &parts.denied)
                     .add("decisions", &parts.decisions)
                     .add("minutes", &parts.minutes);

@@ -89,7 +89,7 @@ pub async fn submit(State(console): State<ConsoleState>, form: ConsoleForm) -> R
         Err(problem) => Err(problem),
     };
     match found {
-        Ok(view) => explained.found = Some(ShownExplanation::of(view)),
+        Ok(view) => explained.found = Some(ShownExplanation::new(view)),
         Err(problem) => explained.problem = Some(problem),
     }
     page_with(
@@ -173,7 +173,7 @@ impl ExplainForm {
 }
 
 impl ShownExplanation {
-    fn of(view: ExplainView) -> Self {
+    fn new(view: ExplainView) -> Self {
         let request = &view.request;
         let host = if request.host.is_empty() {
             "(no host)"
@@ -210,7 +210,7 @@ impl ShownExplanation {
             takes,
             more_routes,
             passed_over,
-            limits: view.limits.iter().map(ShownLimit::of).collect(),
+            limits: view.limits.iter().map(ShownLimit::new).collect(),
             policy_field: view.ratelimit_policy.unwrap_or_default(),
             outcome,
             details,
@@ -276,7 +276,7 @@ fn outcome(action: &ActionView) -> (String, Vec<(&'static str, String)>) {
 }
 
 impl ShownLimit {
-    fn of(limit: &LimitView) -> Self {
+    fn new(limit: &LimitView) -> Self {
         let policy = &limit.policy;
         let level = limit.level.as_ref();
         let cost = policy.cost;

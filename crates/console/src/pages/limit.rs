@@ -97,12 +97,12 @@ pub async fn view(
     visitor: Visitor,
     Path(name): Path<String>,
 ) -> Response {
-    match LimitParts::of(&console, &visitor, &name) {
+    match LimitParts::new(&console, &visitor, &name) {
         Ok((listed, parts)) => {
             let shell = visitor
                 .shell(&console, "Limits", &name)
                 .live(&format!("view=limit&name={}", encode(&name)));
-            let lookup = BucketLookup::of(&listed, &shell);
+            let lookup = BucketLookup::new(&listed, &shell);
             page(&LimitPage {
                 facts: facts(&listed),
                 routes: routes(&console, &name),
@@ -118,7 +118,7 @@ pub async fn view(
 
 impl LimitParts {
     /// The limit called `name`, and the parts of its page that change.
-    pub fn of(
+    pub fn new(
         console: &ConsoleState,
         visitor: &Visitor,
         name: &str,
@@ -128,8 +128,8 @@ impl LimitParts {
         let none = LimitTrack::default();
         let track = live.limits.get(name).unwrap_or(&none);
         let parts = Self {
-            denied: DeniedPart::of(console, visitor, name),
-            decisions: DecisionTable::of(track),
+            denied: DeniedPart::new(console, visitor, name),
+            decisions: DecisionTable::new(track),
             summary: LiveData::decision_summary(&live, track),
             minutes: live.decision_minutes(track),
             charts: live.decision_charts(track),
@@ -139,7 +139,7 @@ impl LimitParts {
 }
 
 impl DeniedPart {
-    fn of(console: &ConsoleState, visitor: &Visitor, limit: &str) -> Self {
+    fn new(console: &ConsoleState, visitor: &Visitor, limit: &str) -> Self {
         let gateway = console.admin.gateway.load_full();
         let mut top = Vec::new();
         if let Some(denials) = &gateway.limit_states.denials
@@ -172,7 +172,7 @@ impl DeniedPart {
 }
 
 impl DecisionTable {
-    fn of(track: &LimitTrack) -> Self {
+    fn new(track: &LimitTrack) -> Self {
         let mut rows = Vec::new();
         for (verdict, counts) in VERDICTS.into_iter().zip(track.totals.0) {
             let sum: u64 = counts.iter().sum();
@@ -200,7 +200,7 @@ impl DecisionTable {
 }
 
 impl BucketLookup {
-    pub fn of(listed: &CatalogEntry, shell: &Shell) -> Self {
+    pub fn new(listed: &CatalogEntry, shell: &Shell) -> Self {
         let limit = listed.limit();
         let mut fields = Vec::new();
         for part in &limit.key.parts {

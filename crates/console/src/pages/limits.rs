@@ -78,7 +78,7 @@ impl LimitTable {
             Self {
                 rows: limits
                     .into_iter()
-                    .map(|listed| LimitRow::of(listed, &live))
+                    .map(|listed| LimitRow::new(listed, &live))
                     .collect(),
             },
             paging,
@@ -101,14 +101,14 @@ impl LimitTable {
             rows: limits
                 .into_iter()
                 .take(most)
-                .map(|listed| LimitRow::of(listed, live))
+                .map(|listed| LimitRow::new(listed, live))
                 .collect(),
         }
     }
 }
 
 impl LimitRow {
-    fn of(listed: &CatalogEntry, live: &LiveData) -> Self {
+    fn new(listed: &CatalogEntry, live: &LiveData) -> Self {
         let limit = listed.limit();
         let none = LimitTrack::default();
         let track = live.limits.get(&*limit.name).unwrap_or(&none);

@@ -64,12 +64,12 @@ pub async fn show(State(console): State<ConsoleState>, visitor: Visitor) -> Resp
     let shell = visitor.shell(&console, "Nodes", "Nodes").live("view=nodes");
     page(&NodesPage {
         shell,
-        parts: NodesPart::of(&console).await,
+        parts: NodesPart::new(&console).await,
     })
 }
 
 impl NodesPart {
-    pub async fn of(console: &ConsoleState) -> Self {
+    pub async fn new(console: &ConsoleState) -> Self {
         let NodeList { nodes, store_error } = console.admin.nodes.list().await;
         let mut newest = None;
         for node in &nodes {
@@ -93,11 +93,11 @@ impl NodesPart {
         let mut fleet = None;
         if let Some(parts) = &console.fleet {
             silent = parts.share.silent_ranks();
-            fleet = Some(ShownFleet::of(parts, calls.into_iter().collect()));
+            fleet = Some(ShownFleet::new(parts, calls.into_iter().collect()));
         }
         let mut rows = Vec::new();
         for node in nodes.into_iter().take(MOST_NODES) {
-            rows.push(NodeRow::of(node, &silent, newest));
+            rows.push(NodeRow::new(node, &silent, newest));
         }
         Self {
             nodes: rows,
@@ -110,7 +110,7 @@ impl NodesPart {
 }
 
 impl ShownFleet {
-    fn of(fleet: &FleetParts, calls: Vec<(String, String)>) -> Self {
+    fn new(fleet: &FleetParts, calls: Vec<(String, String)>) -> Self {
         let share = fleet.share.get();
         let silent = fleet.share.silent_ranks().len();
         let count = u32::try_from(silent).unwrap_or(u32::MAX);
@@ -125,7 +125,7 @@ impl ShownFleet {
 }
 
 impl NodeRow {
-    fn of(node: NodeView, silent: &[u32], newest: Option<u64>) -> Self {
+    fn new(node: NodeView, silent: &[u32], newest: Option<u64>) -> Self {
         let now = clock::unix_micros() / 1_000_000;
         let report = node.report.unwrap_or_default();
         Self {

@@ -97,29 +97,29 @@ pub async fn show(State(console): State<ConsoleState>, visitor: Visitor) -> Resp
         .live("view=overview");
     page(&OverviewPage {
         shell,
-        parts: OverviewParts::of(&console, &visitor),
+        parts: OverviewParts::new(&console, &visitor),
     })
 }
 
 impl OverviewParts {
-    pub fn of(console: &ConsoleState, visitor: &Visitor) -> Self {
+    pub fn new(console: &ConsoleState, visitor: &Visitor) -> Self {
         let gateway = console.admin.gateway.load_full();
         let live = console.live.lock();
         Self {
-            health: HealthPart::of(console, &gateway),
-            traffic: TrafficPart::of(console, &live),
+            health: HealthPart::new(console, &gateway),
+            traffic: TrafficPart::new(console, &live),
             summary: live.traffic_summary(&live.whole),
             minutes: live.traffic_minutes(&live.whole),
             routes: RouteTraffic::busiest(&gateway, &live, BUSIEST),
             limits: LimitTable::busiest(&gateway, &live, BUSIEST),
-            about: AboutPart::of(console, visitor),
+            about: AboutPart::new(console, visitor),
             charts: live.traffic_charts(&live.whole),
         }
     }
 }
 
 impl HealthPart {
-    fn of(console: &ConsoleState, gateway: &Gateway) -> Self {
+    fn new(console: &ConsoleState, gateway: &Gateway) -> Self {
         Self {
             items: vec![
                 process(console),
@@ -208,7 +208,7 @@ fn upstreams(gateway: &Gateway) -> HealthItem {
     let reports: Vec<_> = gateway
         .upstreams
         .values()
-        .map(|upstream| UpstreamReport::of(upstream))
+        .map(|upstream| UpstreamReport::new(upstream))
         .collect();
     let mut all = 0;
     let mut out = 0;
@@ -283,7 +283,7 @@ fn policies(last: &PolicyReading) -> HealthItem {
 }
 
 impl TrafficPart {
-    fn of(console: &ConsoleState, live: &LiveData) -> Self {
+    fn new(console: &ConsoleState, live: &LiveData) -> Self {
         let now = live.traffic_now(&live.whole);
         let (in_flight, tunnels) = (console.in_flight)();
         Self {
@@ -310,7 +310,7 @@ fn hide(mistakes: &mut Vec<String>) {
 }
 
 impl AboutPart {
-    fn of(console: &ConsoleState, visitor: &Visitor) -> Self {
+    fn new(console: &ConsoleState, visitor: &Visitor) -> Self {
         let FileReading {
             at,
             applied_at,

@@ -97,7 +97,7 @@ pub async fn show(
     visitor: Visitor,
     Path(name): Path<String>,
 ) -> Response {
-    let Some((route, parts)) = RouteParts::of(&console, &name) else {
+    let Some((route, parts)) = RouteParts::new(&console, &name) else {
         let problem =
             ProblemDetails::not_found(&format!("route \"{name}\"")).hint("Routes lists them");
         return console.refuse(&visitor, &problem);
@@ -127,13 +127,13 @@ impl RouteTraffic {
         let gateway = console.admin.gateway.load_full();
         let (routes, paging) = query.select(PATH, listed(&gateway), Listed::name);
         let live = console.live.lock();
-        (Self::of(&routes, &live), paging)
+        (Self::new(&routes, &live), paging)
     }
 
-    fn of(routes: &[Listed], live: &LiveData) -> Self {
+    fn new(routes: &[Listed], live: &LiveData) -> Self {
         let mut rows = Vec::new();
         for route in routes {
-            rows.push(RouteRow::of(route, live));
+            rows.push(RouteRow::new(route, live));
         }
         Self { rows }
     }
@@ -147,12 +147,12 @@ impl RouteTraffic {
             None => Reverse(0),
         });
         routes.truncate(most);
-        Self::of(&routes, live)
+        Self::new(&routes, live)
     }
 }
 
 impl RouteRow {
-    fn of(route: &Listed, live: &LiveData) -> Self {
+    fn new(route: &Listed, live: &LiveData) -> Self {
         let none = TrafficTrack::default();
         let track = live.routes.get(route.name()).unwrap_or(&none);
         let now = live.traffic_now(track);
@@ -184,7 +184,7 @@ impl RouteRow {
 
 impl RouteParts {
     /// The route called `name`, and the parts of its page that change.
-    pub fn of(console: &ConsoleState, name: &str) -> Option<(Arc<Route>, Self)> {
+    pub fn new(console: &ConsoleState, name: &str) -> Option<(Arc<Route>, Self)> {
         let gateway = console.admin.gateway.load_full();
         let route = gateway
             .routes
@@ -197,7 +197,7 @@ impl RouteParts {
         let track = live.routes.get(name).unwrap_or(&none);
         let parts = Self {
             table: RouteTraffic {
-                rows: vec![RouteRow::of(&Listed::Route(route.clone()), &live)],
+                rows: vec![RouteRow::new(&Listed::Route(route.clone()), &live)],
             },
             summary: live.traffic_summary(track),
             minutes: live.traffic_minutes(track),

@@ -81,7 +81,7 @@ impl UpstreamTables {
         let mut upstreams = Vec::with_capacity(names.len());
         for name in &names {
             if let Some(upstream) = gateway.upstreams.get(name) {
-                upstreams.push(UpstreamRows::of(UpstreamReport::of(upstream), &live));
+                upstreams.push(UpstreamRows::new(UpstreamReport::new(upstream), &live));
             }
         }
         (Self { upstreams }, paging)
@@ -89,7 +89,7 @@ impl UpstreamTables {
 }
 
 impl UpstreamRows {
-    fn of(report: UpstreamReport, live: &LiveData) -> Self {
+    fn new(report: UpstreamReport, live: &LiveData) -> Self {
         let totals = live
             .upstreams
             .get(&report.upstream)
@@ -110,7 +110,7 @@ impl UpstreamRows {
         let endpoints = report
             .endpoints
             .into_iter()
-            .map(|endpoint| EndpointRow::of(&name, endpoint, live))
+            .map(|endpoint| EndpointRow::new(&name, endpoint, live))
             .collect();
         Self {
             id: encode(&name).replace('%', "-"),
@@ -137,7 +137,7 @@ fn show_discovery(discovery: &DiscoveryReport) -> String {
 }
 
 impl EndpointRow {
-    fn of(upstream: &str, endpoint: EndpointReport, live: &LiveData) -> Self {
+    fn new(upstream: &str, endpoint: EndpointReport, live: &LiveData) -> Self {
         let (state, text) = match endpoint.state {
             "in_service" => ("good", "In service"),
             "backing_off" => ("warn", "Refused a connection"),

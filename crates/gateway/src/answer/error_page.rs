@@ -70,7 +70,7 @@ impl AcceptedPages {
         else {
             return;
         };
-        let syntax = PageSyntax::of(&page.content_type);
+        let syntax = PageSyntax::new(&page.content_type);
         let headers = response.headers();
         let content = page.text.render(|fact, page| {
             let value = match fact {

@@ -18,7 +18,7 @@ pub enum PageSyntax {
 
 impl PageSyntax {
     /// The syntax of content of this type.
-    pub fn of(content_type: &HeaderValue) -> Self {
+    pub fn new(content_type: &HeaderValue) -> Self {
         let essence = content_type
             .to_str()
             .unwrap_or_default()
@@ -59,7 +59,7 @@ mod tests {
 
     fn show(content_type: &'static str, text: &str) -> String {
         let mut page = BytesMut::new();
-        PageSyntax::of(&HeaderValue::from_static(content_type)).write(text.as_bytes(), &mut page);
+        PageSyntax::new(&HeaderValue::from_static(content_type)).write(text.as_bytes(), &mut page);
         String::from_utf8(page.to_vec()).unwrap()
     }
 

@@ -39,7 +39,7 @@ pub struct BodyKeys {
 
 impl BodyKeys {
     /// The members for the `limits` of the route called `route`. `None`: they count by no body.
-    pub fn of(
+    pub fn new(
         limits: &[LimitUse],
         route: &str,
         bounds: BodyKeyBounds,

@@ -4,8 +4,8 @@
 //! Guarantees that a limit whose rate, burst or quota changes forgets nothing. A limit whose
 //! algorithm changes begins anew: a state of another algorithm counts as absent, and the next
 //! charge overwrites it. Debts and refunds leave it as it is while tokens are missing by it, since
-//! they belong to one algorithm as well. Fixed and sliding windows have the same states, so a change between them forgets nothing.
-//! `lua/values.lua` and the scripts behind it do the same.
+//! they belong to one algorithm as well. Fixed and sliding windows have the same states, so a
+//! change between them forgets nothing. `lua/values.lua` and the scripts behind it do the same.
 
 use crate::algorithm::level::Level;
 use crate::algorithm::quota::Quota;

@@ -76,7 +76,8 @@ where
         Ok(response)
     }
 
-    fn finish((fields, mut permit): Self::Kept, answer: Response<A>) -> Self::Response {
+    fn finish(kept: Self::Kept, answer: Response<A>) -> Self::Response {
+        let (fields, mut permit) = kept;
         permit.answered(answer.status(), answer.headers());
         told(answer.map(|body| PermitBody::new(body, permit)), fields)
     }

@@ -88,11 +88,10 @@ impl RateLimitLayer {
         {
             return Err(LimitError::PlansUnread(unread.limit.name.clone()));
         }
-        let unnamed = |error| LimitError::Quota {
+        Self::of_uses(limiter, &limits).map_err(|error| LimitError::Quota {
             limit: "".into(),
             error,
-        };
-        Self::of_uses(limiter, &limits).map_err(unnamed)
+        })
     }
 
     /// A layer of limits that were put together field by field. Where a limit would send a request

@@ -126,6 +126,16 @@ async fn ask(
         .collect()
 }
 
+/// Whether the server of `key` answers: one of those that are `back`, or one whose circuit is
+/// closed.
+fn is_reached(key: &Key, node: &Node, store: &dyn Store, back: &[ServerId]) -> bool {
+    if !node.breaker.is_open() {
+        return true;
+    }
+    let server = store.server_of(key);
+    back.contains(&server) || !node.breaker.is_open_for(server)
+}
+
 /// Charges the node's debts to the store. What fails stays in the outbox. A server of a cluster
 /// that is away holds up nobody else's debts: batches that failed before are sent beside the
 /// others, and no call waits for the one before it.
@@ -133,13 +143,6 @@ async fn ask(
 /// Servers that are `back` are asked, although their circuit is still open.
 async fn settle(node: &Node, stores: &[Arc<dyn Store>], back: &[ServerId]) {
     let Some(store) = stores.first() else { return };
-    let is_there = |key: &Key| {
-        if !node.breaker.is_open() {
-            return true;
-        }
-        let server = store.server_of(key);
-        back.contains(&server) || !node.breaker.is_open_for(server)
-    };
     let mut left = node.outbox.overdue();
     // A busy node makes new ones all the time: they wait for the next round, and hold no circuit
     // open.
@@ -147,14 +150,15 @@ async fn settle(node: &Node, stores: &[Arc<dyn Store>], back: &[ServerId]) {
     tokio::join!(
         send_batches(node, &**store, || {
             left = left.checked_sub(1)?;
-            node.outbox.send_again(is_there)
+            node.outbox
+                .send_again(|key: &Key| is_reached(key, node, &**store, back))
         }),
         send_batches(node, &**store, || {
             calls = calls.checked_sub(1)?;
             let owed =
                 node.debts
                     .collect(clock::monotonic_micros(), DEBTS_OF_A_CALL, |key: &Key| {
-                        is_there(key) && !node.outbox.holds(key)
+                        is_reached(key, node, &**store, back) && !node.outbox.holds(key)
                     });
             (!owed.is_empty()).then(|| node.outbox.send(owed))
         })

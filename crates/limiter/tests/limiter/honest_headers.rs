@@ -137,7 +137,7 @@ struct ResponseFields {
 }
 
 impl ResponseFields {
-    fn of(response: &Response<()>) -> Self {
+    fn new(response: &Response<()>) -> Self {
         let text = |name: &str| {
             response
                 .headers()
@@ -199,7 +199,7 @@ async fn ask(workers: &[impl Limited], client: usize) -> ResponseFields {
         .header(CLIENT, client.to_string())
         .body(Body::empty())
         .unwrap();
-    ResponseFields::of(&service.clone().oneshot(request).await.unwrap())
+    ResponseFields::new(&service.clone().oneshot(request).await.unwrap())
 }
 
 /// Does as it is told: at most as many requests as are left, some at a time, and none before the

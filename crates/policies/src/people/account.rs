@@ -251,8 +251,8 @@ mod tests {
                 && check_display_name("a\n").is_err()
                 && check_display_name("\u{202e}a").is_err()
         );
-        assert!(check_rights(&Rights::of("shop", ApplicationRole::Owner)).is_ok());
-        assert!(check_rights(&Rights::of("a/b", ApplicationRole::Owner)).is_err());
+        assert!(check_rights(&Rights::new("shop", ApplicationRole::Owner)).is_ok());
+        assert!(check_rights(&Rights::new("a/b", ApplicationRole::Owner)).is_err());
         let subject = OidcSubject {
             issuer: "https://id.example.com".into(),
             subject: "x".repeat(256),

@@ -66,7 +66,7 @@ pub enum Operation {
 
 impl Operation {
     /// The operation of an edit. Its application is the one that the object belongs to.
-    pub fn of(edit: &ObjectEdit) -> Self {
+    pub fn new(edit: &ObjectEdit) -> Self {
         let kind = edit.id.kind();
         if edit.body.is_some() {
             Self::Change(kind)
@@ -84,7 +84,7 @@ impl Rights {
         }
     }
 
-    pub fn of(application: &str, role: ApplicationRole) -> Self {
+    pub fn new(application: &str, role: ApplicationRole) -> Self {
         Self {
             fleet: None,
             applications: [(application.to_owned(), role)].into(),
@@ -184,9 +184,9 @@ mod tests {
     fn roles() -> [Rights; 7] {
         [
             Rights::default(),
-            Rights::of("shop", ApplicationRole::Viewer),
-            Rights::of("shop", ApplicationRole::Editor),
-            Rights::of("shop", ApplicationRole::Owner),
+            Rights::new("shop", ApplicationRole::Viewer),
+            Rights::new("shop", ApplicationRole::Editor),
+            Rights::new("shop", ApplicationRole::Owner),
             Rights {
                 fleet: Some(FleetRole::Viewer),
                 ..Rights::default()
@@ -276,10 +276,10 @@ mod tests {
     #[test]
     fn common_rights_are_what_both_may() {
         let mut all = roles().to_vec();
-        all.push(Rights::of("bank", ApplicationRole::Owner));
+        all.push(Rights::new("bank", ApplicationRole::Owner));
         all.push(Rights {
             fleet: Some(FleetRole::Operator),
-            ..Rights::of("shop", ApplicationRole::Editor)
+            ..Rights::new("shop", ApplicationRole::Editor)
         });
         for one in &all {
             for other in &all {
@@ -307,7 +307,7 @@ mod tests {
     fn rights_are_written_and_read_as_words() {
         let rights = Rights {
             fleet: Some(FleetRole::Operator),
-            ..Rights::of("shop", ApplicationRole::Owner)
+            ..Rights::new("shop", ApplicationRole::Owner)
         };
         let text = r#"{"fleet":"operator","applications":{"shop":"owner"}}"#;
         assert_eq!(serde_json::to_string(&rights).unwrap(), text);

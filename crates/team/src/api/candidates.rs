@@ -40,7 +40,7 @@ pub async fn promote(
     path: StrategyPath,
     request: ChangeRequest,
 ) -> Result<PrettyJson<RevisionChangesView>, ProblemDetails> {
-    end(&team, &caller, (path, CandidateEnd::Promoted), &request).await
+    end(&team, &caller, path, CandidateEnd::Promoted, &request).await
 }
 
 /// `POST /policies/applications/{application}/{kind}/{name}/abort`: takes a candidate away
@@ -65,15 +65,17 @@ pub async fn abort(
     path: StrategyPath,
     request: ChangeRequest,
 ) -> Result<PrettyJson<RevisionChangesView>, ProblemDetails> {
-    end(&team, &caller, (path, CandidateEnd::Aborted), &request).await
+    end(&team, &caller, path, CandidateEnd::Aborted, &request).await
 }
 
 async fn end(
     team: &Team,
     caller: &Caller,
-    (Path((application, kind, name)), end): (StrategyPath, CandidateEnd),
+    path: StrategyPath,
+    end: CandidateEnd,
     ChangeRequest { query, headers }: &ChangeRequest,
 ) -> Result<PrettyJson<RevisionChangesView>, ProblemDetails> {
+    let Path((application, kind, name)) = path;
     let policies = service(team)?;
     let id = request::id(&application, Some((&kind, &name)))?;
     caller.may(Operation::View, id.belongs_to())?;

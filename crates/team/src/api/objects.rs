@@ -82,7 +82,7 @@ pub async fn applications(
     );
     let shown = found
         .of_kind(ObjectKind::Application)
-        .map(|object| PolicyObjectView::of(object));
+        .map(|object| PolicyObjectView::new(object));
     Ok(count_until_sent(
         PrettyJson(shown.collect::<Vec<_>>()).into_response(),
         place,
@@ -138,7 +138,7 @@ pub async fn list(
         .filter(|object| object.id.name().contains(&query.q))
         .take(limit);
     let shown = listed
-        .map(|object| PolicyObjectView::of(object))
+        .map(|object| PolicyObjectView::new(object))
         .collect::<Vec<_>>();
     Ok(count_until_sent(PrettyJson(shown).into_response(), place))
 }
@@ -200,7 +200,7 @@ pub async fn show(
     })?;
     Ok((
         [(ETAG, format!("\"{}\"", object.version()))],
-        PrettyJson(PolicyObjectView::of(object)),
+        PrettyJson(PolicyObjectView::new(object)),
     ))
 }
 
@@ -312,7 +312,7 @@ pub async fn history(
     let mut shown = Vec::with_capacity(found.len());
     for entry in found {
         shown.push(ObjectHistoryView {
-            change: PolicyChangeView::of(&entry.change),
+            change: PolicyChangeView::new(&entry.change),
             revision: entry.revision.into(),
         });
     }

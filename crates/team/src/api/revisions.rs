@@ -168,7 +168,7 @@ pub async fn show(
 ) -> Result<Response, ProblemDetails> {
     let place = reading_place(&team, &caller).await?;
     let (revision, changes) = find(service(&team)?, &caller, number).await?;
-    let changes = changes.iter().map(PolicyChangeView::of).collect();
+    let changes = changes.iter().map(PolicyChangeView::new).collect();
     let shown = RevisionChangesView {
         revision: Some(revision.into()),
         changes,
@@ -227,7 +227,7 @@ pub async fn diff(
             .await
             .map_err(database_problem)?,
     );
-    let shown: Vec<PolicyChangeView> = changes.iter().map(PolicyChangeView::of).collect();
+    let shown: Vec<PolicyChangeView> = changes.iter().map(PolicyChangeView::new).collect();
     Ok(count_until_sent(PrettyJson(shown).into_response(), place))
 }
 

@@ -15,7 +15,7 @@ fn with(rights: Rights) -> Caller {
 
 #[test]
 fn a_refusal_names_the_least_role() {
-    let viewer = with(Rights::of("shop", ApplicationRole::Viewer));
+    let viewer = with(Rights::new("shop", ApplicationRole::Viewer));
     viewer.may(Operation::View, "shop").unwrap();
     for (operation, application, role) in [
         (
@@ -45,7 +45,7 @@ fn a_refusal_names_the_least_role() {
 
 #[test]
 fn limits_of_strategies_are_for_those_of_their_application() {
-    let editor = with(Rights::of("shop", ApplicationRole::Editor));
+    let editor = with(Rights::new("shop", ApplicationRole::Editor));
     let change = Operation::Change(ObjectKind::Strategy);
     let may = |application| editor.may_with_limit(application, Operation::ActOnFleet, change);
     may(Some("shop")).unwrap();

@@ -51,7 +51,7 @@ impl Proposal {
         // A body, and the wait for the place, have taken a while.
         let caller = caller.anew().await?;
         for edit in &self.edits {
-            caller.may(Operation::of(edit), edit.id.belongs_to())?;
+            caller.may(Operation::new(edit), edit.id.belongs_to())?;
         }
         let policies = Arc::clone(policies);
         // The check reads the whole configuration: the control plane goes on meanwhile. A proposal
@@ -117,7 +117,7 @@ impl From<AcceptedProposal> for RevisionChangesView {
         let AcceptedProposal { revision, changes } = accepted;
         Self {
             revision: revision.map(Into::into),
-            changes: changes.iter().map(PolicyChangeView::of).collect(),
+            changes: changes.iter().map(PolicyChangeView::new).collect(),
         }
     }
 }

@@ -52,7 +52,7 @@ pub struct StrategyVersion {
 }
 
 impl StrategyVersion {
-    pub fn of(object: &Object) -> Self {
+    pub fn new(object: &Object) -> Self {
         Self {
             id: object.id.clone(),
             since: object.since,
@@ -64,14 +64,14 @@ impl StrategyVersion {
     pub fn stands_in(&self, state: &PolicyState) -> bool {
         state
             .get(&self.id)
-            .is_some_and(|object| Self::of(object) == *self)
+            .is_some_and(|object| Self::new(object) == *self)
     }
 }
 
 impl CandidateKnowledge {
     /// Whether the node acts on the candidate of `strategy`.
     fn acts(&self, strategy: &Object, newest: &PolicyState) -> bool {
-        let version = StrategyVersion::of(strategy);
+        let version = StrategyVersion::new(strategy);
         let is_stopped = self
             .stopped
             .iter()
@@ -289,7 +289,7 @@ mod tests {
             .find(|object| object.body.get(CANDIDATE).is_some())
             .unwrap();
         let stopped = StoppedCandidate {
-            version: StrategyVersion::of(tried),
+            version: StrategyVersion::new(tried),
             reason: String::new(),
         };
         assert_eq!(candidates(&first, &first, &known(&[], true)), 1);

@@ -116,7 +116,7 @@ impl RolloutWatch {
             let Some(version) = id
                 .ok()
                 .and_then(|id| state.get(&id))
-                .map(|strategy| StrategyVersion::of(strategy))
+                .map(|strategy| StrategyVersion::new(strategy))
             else {
                 continue;
             };
@@ -200,7 +200,7 @@ impl RolloutCommitter {
         let newest = self.policies.newest.borrow().clone();
         let Some(strategy) = newest
             .get(&version.id)
-            .filter(|strategy| StrategyVersion::of(strategy) == *version)
+            .filter(|strategy| StrategyVersion::new(strategy) == *version)
         else {
             // Another node was faster, or somebody has changed the strategy.
             return;

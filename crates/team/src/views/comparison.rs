@@ -30,17 +30,17 @@ pub fn compare(before: Option<&Json>, after: Option<&Json>) -> Vec<ComparedLine>
             continue;
         }
         if let Some(value) = old {
-            compared.push(ComparedLine::of(path, value, false));
+            compared.push(ComparedLine::new(path, value, false));
         }
         if let Some(value) = new {
-            compared.push(ComparedLine::of(path, value, true));
+            compared.push(ComparedLine::new(path, value, true));
         }
     }
     compared
 }
 
 impl ComparedLine {
-    fn of(path: &str, value: &str, added: bool) -> Self {
+    fn new(path: &str, value: &str, added: bool) -> Self {
         let text = if path.is_empty() {
             value.to_owned()
         } else {

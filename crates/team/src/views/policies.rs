@@ -84,7 +84,7 @@ pub struct ObjectHistoryView {
 }
 
 impl PolicyObjectView {
-    pub fn of(object: &Object) -> Self {
+    pub fn new(object: &Object) -> Self {
         let Object {
             id,
             body,
@@ -115,7 +115,7 @@ impl PolicyObjectView {
 }
 
 impl PolicyChangeView {
-    pub fn of(change: &ObjectChange) -> Self {
+    pub fn new(change: &ObjectChange) -> Self {
         let before = body_of(change.before.as_deref());
         let after = body_of(change.after.as_deref());
         Self {

@@ -43,7 +43,7 @@ pub struct CheckedApplication {
 
 impl CheckedApplication {
     /// Reports what is wrong with the application.
-    pub fn of(entry: MappingEntry<DefinedName, RawApplication>, report: &mut Report) -> Self {
+    pub fn new(entry: MappingEntry<DefinedName, RawApplication>, report: &mut Report) -> Self {
         let MappingEntry {
             text: name,
             location,
@@ -129,7 +129,7 @@ pub fn checked_applications(
     }
     let mut checked = Vec::new();
     for entry in applications.into_members() {
-        checked.push(Arc::new(CheckedApplication::of(entry, report)));
+        checked.push(Arc::new(CheckedApplication::new(entry, report)));
     }
     Some(checked)
 }

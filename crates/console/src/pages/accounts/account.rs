@@ -130,7 +130,7 @@ async fn answer(
         Err(problem) => (AccountOutcome::default(), Some(problem)),
     };
     let head = problem.as_ref().map(ProblemDetails::head);
-    let mut response = match AccountPage::of(console, visitor, &outcome, problem).await {
+    let mut response = match AccountPage::new(console, visitor, &outcome, problem).await {
         Ok(shown) => page_with(&shown, head),
         Err(problem) => return console.refuse(visitor, &problem),
     };
@@ -277,7 +277,7 @@ fn only_looking(rights: &Rights) -> Rights {
 }
 
 impl AccountPage {
-    async fn of(
+    async fn new(
         console: &ConsoleState,
         visitor: &Visitor,
         outcome: &AccountOutcome,
@@ -297,7 +297,7 @@ impl AccountPage {
             done: outcome.done.clone(),
             secret: outcome.secret.clone(),
             tokens: tokens.into_iter().map(TokenRow::from).collect(),
-            presence: PresencePart::of(console, visitor).await?,
+            presence: PresencePart::new(console, visitor).await?,
         })
     }
 }
@@ -329,7 +329,7 @@ mod tests {
     fn a_token_that_only_looks_is_within_the_rights_of_its_account() {
         let rights = Rights {
             fleet: Some(FleetRole::Admin),
-            ..Rights::of("shop", ApplicationRole::Owner)
+            ..Rights::new("shop", ApplicationRole::Owner)
         };
         let scope = only_looking(&rights);
         assert!(scope.is_within(&rights) && may(&scope, Operation::ViewFleet, ""));

@@ -53,14 +53,14 @@ pub async fn show(
     visitor: Visitor,
     Query(query): Query<AuditQuery>,
 ) -> Response {
-    match AuditPage::of(&console, &visitor, query).await {
+    match AuditPage::new(&console, &visitor, query).await {
         Ok(shown) => page(&shown),
         Err(problem) => console.refuse(&visitor, &problem),
     }
 }
 
 impl AuditPage {
-    async fn of(
+    async fn new(
         console: &ConsoleState,
         visitor: &Visitor,
         query: AuditQuery,
@@ -94,7 +94,7 @@ impl AuditPage {
         let shell = visitor.shell(console, "Audit log", "Audit log");
         Ok(Self {
             shell,
-            rows: entries.into_iter().map(AuditRow::of).collect(),
+            rows: entries.into_iter().map(AuditRow::new).collect(),
             before,
             verdict,
             is_damaged,
@@ -103,7 +103,7 @@ impl AuditPage {
 }
 
 impl AuditRow {
-    fn of(entry: AuditEntry) -> Self {
+    fn new(entry: AuditEntry) -> Self {
         let (outcome, state) = match entry.record.outcome {
             AuditOutcome::Done => ("done", "good"),
             AuditOutcome::Refused => ("refused", "warn"),

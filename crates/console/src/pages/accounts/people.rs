@@ -60,7 +60,7 @@ async fn answer(
     problem: Option<ProblemDetails>,
 ) -> Response {
     let head = problem.as_ref().map(ProblemDetails::head);
-    match PeoplePage::of(console, visitor, problem).await {
+    match PeoplePage::new(console, visitor, problem).await {
         Ok(shown) => page_with(&shown, head),
         Err(problem) => console.refuse(visitor, &problem),
     }
@@ -142,7 +142,7 @@ pub fn may_see_people(caller: &Caller) -> Result<(), ProblemDetails> {
 }
 
 impl PeoplePage {
-    async fn of(
+    async fn new(
         console: &ConsoleState,
         visitor: &Visitor,
         problem: Option<ProblemDetails>,
@@ -166,7 +166,7 @@ impl PeoplePage {
             problem,
             rows,
             may_create: caller.may(Operation::ManageAccounts, "").is_ok(),
-            presence: PresencePart::of(console, visitor).await?,
+            presence: PresencePart::new(console, visitor).await?,
         })
     }
 }

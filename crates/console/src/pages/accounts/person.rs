@@ -77,7 +77,7 @@ async fn answer(
     problem: Option<ProblemDetails>,
 ) -> Response {
     let head = problem.as_ref().map(ProblemDetails::head);
-    match PersonPage::of(console, visitor, name, problem).await {
+    match PersonPage::new(console, visitor, name, problem).await {
         Ok(shown) => page_with(&shown, head),
         Err(problem) => console.refuse(visitor, &problem),
     }
@@ -211,7 +211,7 @@ async fn apply(
 }
 
 impl PersonPage {
-    async fn of(
+    async fn new(
         console: &ConsoleState,
         visitor: &Visitor,
         name: &str,
@@ -256,7 +256,7 @@ impl PersonPage {
             is_disabled: account.disabled,
             manages_accounts,
             is_own: name == caller.name,
-            presence: PresencePart::of(console, visitor).await?,
+            presence: PresencePart::new(console, visitor).await?,
             made_at: account.created_at.millis(),
         })
     }

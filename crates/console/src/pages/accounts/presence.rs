@@ -83,7 +83,7 @@ pub struct PresencePart {
 impl PresencePart {
     /// # Errors
     /// When the database is away.
-    pub async fn of(console: &ConsoleState, visitor: &Visitor) -> Result<Self, ProblemDetails> {
+    pub async fn new(console: &ConsoleState, visitor: &Visitor) -> Result<Self, ProblemDetails> {
         let accounts = console.accounts()?;
         let caller = visitor.caller()?;
         let account = accounts

@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn rights_are_shown_in_words() {
-        let mut rights = Rights::of("shop", ApplicationRole::Owner);
+        let mut rights = Rights::new("shop", ApplicationRole::Owner);
         rights.fleet = Some(FleetRole::Operator);
         assert_eq!(show_rights(&rights), "operator; shop: owner");
         assert_eq!(show_rights(&Rights::default()), "none");

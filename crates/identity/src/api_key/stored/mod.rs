@@ -127,7 +127,16 @@ impl StoredKeys {
         }
     }
 
-    /// Begins to read a key, or joins those who wait for it.
+    /// The result of a check that the cache has.
+    fn known_result(&self, key: &CredentialHash) -> Option<CheckResult> {
+        match self.cache.find(key) {
+            CachedKey::Known(identity) => Some(Ok(identity)),
+            CachedKey::Unknown => Some(Err(UNKNOWN)),
+            CachedKey::Stale(_) => None,
+        }
+    }
+
+    /// Begins to read a key, or joins the requests that wait for it.
     fn start(
         self: &Arc<Self>,
         key: CredentialHash,
@@ -135,11 +144,7 @@ impl StoredKeys {
         client_ip: IpAddr,
         limiter: &Limiter,
     ) -> Result<BoxFuture<'static, CheckResult>, AuthenticationRefusal> {
-        let known = || match self.cache.find(&key) {
-            CachedKey::Known(identity) => Some(Ok(identity)),
-            CachedKey::Unknown => Some(Err(UNKNOWN)),
-            CachedKey::Stale(_) => None,
-        };
+        let known = || self.known_result(&key);
         self.reading.run(key, client_ip, known, || {
             if self.is_paused() {
                 return Err(AWAY);

@@ -153,12 +153,6 @@ impl RequestDescription {
     }
 
     fn with_facts<T>(&self, read: impl FnOnce(&Facts<'_>) -> T) -> T {
-        let param = |name: &str| {
-            self.params
-                .iter()
-                .find(|(known, _)| known == name)
-                .map(|(_, value)| value.as_str())
-        };
         read(&Facts {
             method: self.method.as_ref().unwrap_or(&Method::GET),
             uri: &self.uri,
@@ -170,8 +164,18 @@ impl RequestDescription {
             client_identity: Some(&self.client_identity),
             host: RequestHost::Known(self.host.as_deref().unwrap_or_default()),
             route: self.route.as_deref().unwrap_or_default(),
-            param: &param,
+            param: &|name| self.param(name),
         })
+    }
+
+    /// The path's parameter of this name.
+    fn param(&self, name: &str) -> Option<&str> {
+        for (known, value) in &self.params {
+            if known == name {
+                return Some(value);
+            }
+        }
+        None
     }
 }
 

@@ -165,10 +165,11 @@ impl Script {
     pub(crate) async fn run(
         &self,
         client: &Client,
-        (keys, args): Input,
+        input: Input,
         asking: bool,
         timeout: Duration,
     ) -> Result<Value, Error> {
+        let (keys, args) = input;
         if asking {
             return Box::pin(ask(client, "EVALSHA", self.sha1.clone(), keys, args)).await;
         }
@@ -196,9 +197,10 @@ impl Script {
     pub(crate) async fn run_text(
         &self,
         client: &Client,
-        (keys, args): Input,
+        input: Input,
         asking: bool,
     ) -> Result<Value, Error> {
+        let (keys, args) = input;
         if asking {
             Box::pin(ask(client, "EVAL", self.text.into(), keys, args)).await
         } else {

@@ -65,7 +65,7 @@ async fn an_account_is_made_changed_and_taken_away(test: TestDatabase) {
     let change = AccountChange {
         display_name: Some("Robert".into()),
         subject: Some(None),
-        rights: Some(Rights::of("shop", ApplicationRole::Editor)),
+        rights: Some(Rights::new("shop", ApplicationRole::Editor)),
         made_at: Some(bob.created_at),
         of_subject: Some(subject("2")),
         ..AccountChange::default()
@@ -114,7 +114,7 @@ async fn an_account_is_made_changed_and_taken_away(test: TestDatabase) {
         .unwrap();
     assert_eq!(both.rights.applications.len(), 2, "the other one stays");
     let changed = people.change("bob", &role(None)).await.unwrap();
-    assert_eq!(changed.rights, Rights::of("shop", ApplicationRole::Editor));
+    assert_eq!(changed.rights, Rights::new("shop", ApplicationRole::Editor));
     let odd = people
         .change(
             "bob",
@@ -318,7 +318,7 @@ async fn what_was_proven_by_a_password_holds_while_it_stands(people: &People) {
 
 async fn an_application_that_goes_takes_its_roles_along(test: TestDatabase) {
     let people = people(&test).await;
-    let mut both = Rights::of("shop", ApplicationRole::Owner);
+    let mut both = Rights::new("shop", ApplicationRole::Owner);
     both.give(&RoleChange::Application(
         "shop-x".into(),
         Some(ApplicationRole::Editor),
@@ -326,11 +326,11 @@ async fn an_application_that_goes_takes_its_roles_along(test: TestDatabase) {
     people.create(&new("ada", Rights::admin())).await.unwrap();
     people.create(&new("bob", both)).await.unwrap();
     people
-        .create(&new("eve", Rights::of("bank", ApplicationRole::Viewer)))
+        .create(&new("eve", Rights::new("bank", ApplicationRole::Viewer)))
         .await
         .unwrap();
     people
-        .create(&new("zoe", Rights::of("shop", ApplicationRole::Viewer)))
+        .create(&new("zoe", Rights::new("shop", ApplicationRole::Viewer)))
         .await
         .unwrap();
     let before = people.accounts().await.unwrap();
@@ -344,7 +344,7 @@ async fn an_application_that_goes_takes_its_roles_along(test: TestDatabase) {
         .await
         .unwrap();
     let (adas, _) = people
-        .create_token("ada", &token(&Rights::of("shop", ApplicationRole::Owner)))
+        .create_token("ada", &token(&Rights::new("shop", ApplicationRole::Owner)))
         .await
         .unwrap();
     assert_eq!(
@@ -357,7 +357,7 @@ async fn an_application_that_goes_takes_its_roles_along(test: TestDatabase) {
     };
     assert_eq!(
         scope(bobs.expose()).await,
-        Rights::of("shop-x", ApplicationRole::Editor)
+        Rights::new("shop-x", ApplicationRole::Editor)
     );
     assert_eq!(
         scope(adas.expose()).await,
@@ -370,7 +370,7 @@ async fn an_application_that_goes_takes_its_roles_along(test: TestDatabase) {
     };
     assert_eq!(
         rights("bob").await.rights,
-        Rights::of("shop-x", ApplicationRole::Editor)
+        Rights::new("shop-x", ApplicationRole::Editor)
     );
     assert_eq!(rights("zoe").await.rights, Rights::default());
     assert!(
@@ -390,7 +390,7 @@ async fn an_application_that_goes_takes_its_roles_along(test: TestDatabase) {
 async fn the_last_admin_stays(test: TestDatabase) {
     let people = people(&test).await;
     people
-        .create(&new("bob", Rights::of("shop", ApplicationRole::Owner)))
+        .create(&new("bob", Rights::new("shop", ApplicationRole::Owner)))
         .await
         .unwrap();
     people.change("bob", &disabled()).await.unwrap();

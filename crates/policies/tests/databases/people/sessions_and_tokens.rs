@@ -20,7 +20,7 @@ over_all! {
 async fn a_session_ends_in_every_way_it_can(test: TestDatabase) {
     let people = people(&test).await;
     people
-        .create(&new("ada", Rights::of("shop", ApplicationRole::Viewer)))
+        .create(&new("ada", Rights::new("shop", ApplicationRole::Viewer)))
         .await
         .unwrap();
     let begin = || async { people.begin_session("ada", TERMS).await.unwrap() };
@@ -197,7 +197,7 @@ async fn an_account_has_so_many_tokens_and_sessions_and_no_more(test: TestDataba
 
 async fn a_token_does_no_more_than_its_account(test: TestDatabase) {
     let people = people(&test).await;
-    let editor = Rights::of("shop", ApplicationRole::Editor);
+    let editor = Rights::new("shop", ApplicationRole::Editor);
     people.create(&new("ada", editor.clone())).await.unwrap();
     let token = |scope: &Rights| NewToken {
         label: "ci".into(),
@@ -205,8 +205,8 @@ async fn a_token_does_no_more_than_its_account(test: TestDatabase) {
         expires_in: None,
     };
     for beyond in [
-        Rights::of("shop", ApplicationRole::Owner),
-        Rights::of("bank", ApplicationRole::Viewer),
+        Rights::new("shop", ApplicationRole::Owner),
+        Rights::new("bank", ApplicationRole::Viewer),
         Rights::admin(),
     ] {
         assert_eq!(
@@ -217,7 +217,7 @@ async fn a_token_does_no_more_than_its_account(test: TestDatabase) {
             PeopleError::BeyondRights
         );
     }
-    let viewer = Rights::of("shop", ApplicationRole::Viewer);
+    let viewer = Rights::new("shop", ApplicationRole::Viewer);
     let (narrow, _) = people.create_token("ada", &token(&viewer)).await.unwrap();
     let (wide, made) = people.create_token("ada", &token(&editor)).await.unwrap();
     let rights = |secret: &str| {

@@ -136,7 +136,7 @@ const METRICS: [EndpointMetric; 3] = [
 ];
 
 impl UpstreamReport {
-    pub fn of(upstream: &Upstream) -> Self {
+    pub fn new(upstream: &Upstream) -> Self {
         Self {
             upstream: upstream.spec().name.to_string(),
             panicking: upstream.is_panicking(),
