@@ -87,16 +87,6 @@ fn the_schema_knows_every_key_with_its_doc() {
             );
         }
     }
-    let keys = |name: &str| definitions[name]["properties"].as_object().unwrap().len();
-    assert_eq!(
-        (
-            keys("Config"),
-            keys("Listener"),
-            keys("Limit"),
-            keys("Route")
-        ),
-        (22, 18, 17, 27)
-    );
     assert_eq!(definitions["Limit"]["required"], serde_json::json!(["key"]));
     assert_eq!(
         definitions["Store"]["properties"]["timeout"]["default"],

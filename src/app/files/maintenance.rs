@@ -1,8 +1,8 @@
 //! The files that put routes under maintenance while they exist.
 //!
-//! Guarantees that a route is under maintenance, or not, before its first request. Where nobody can
-//! say whether a file exists, nothing changes: over a reload neither, and a route that is new stays
-//! under maintenance. Its operator wants it shut, should the file be there.
+//! Guarantees that a route is under maintenance, or not, before its first request. If a file cannot
+//! be looked up, its route keeps its state, also over a reload. A new route then starts under
+//! maintenance, since its operator may want it closed.
 
 use std::fs;
 use std::io;
@@ -75,7 +75,8 @@ impl MaintenanceFiles {
 }
 
 impl WatchedRoute {
-    /// Switches the route as its file has it. Returns whether that has changed.
+    /// Puts the route under maintenance if its file exists, and back into service if not. Returns
+    /// whether that changed.
     fn look(&mut self) -> bool {
         let Some(file) = self.maintenance.file() else {
             return false;

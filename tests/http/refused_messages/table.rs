@@ -232,7 +232,7 @@ fn targets() -> Group {
     add("a query without a path", "RFC 9113 §8.3.1", "?a", [BAD; 2]);
     add("`*` for a GET", "RFC 9112 §3.2.4", "*", [BAD; 2]);
     add(
-        "a target over half of `max_header_bytes`",
+        "a target over half of `max_header_size`",
         "RFC 9110 §15.5.15",
         &long,
         [TOO_LONG; 2],
@@ -480,7 +480,7 @@ fn fields() -> Group {
         [TOO_LARGE; 2],
     );
     add(
-        "a section over `max_header_bytes`",
+        "a section over `max_header_size`",
         "RFC 6585 §5",
         &[("x", &long)],
         [TOO_LARGE; 2],

@@ -1,9 +1,9 @@
-//! An application as it lies over a file without a mistake: what has come of it there, for the next
-//! revisions of the policies.
+//! The limits and routes that one application added to the file, kept so that the next revision
+//! need not build them again.
 //!
-//! The result holds for as long as neither the file, nor the application, nor the node is another
-//! one. Nothing in it depends on other applications: a route is of one alone, and the names of
-//! limits and parts begin with their application.
+//! The result is valid while file, application and node stay the same. Nothing in it depends on
+//! other applications: a route belongs to one alone, and the names of limits and parts begin with
+//! their application.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -53,13 +53,12 @@ pub struct AddedParts<'a> {
 }
 
 impl AppliedApplication {
-    /// Whether this comes of the application on `node`, too. Candidates alone act on some nodes
-    /// only.
+    /// Whether the result is valid on `node`. Only candidates differ from node to node.
     pub fn is_for(&self, node: Option<&Arc<str>>) -> bool {
         self.candidates.is_empty() || node == Some(&self.node)
     }
 
-    /// `None`: something that was added is not there.
+    /// Looks up each addition by name in the configuration that was built. `None`: one is missing.
     pub fn new(
         additions: PolicyAdditions,
         warnings: Vec<Mistake>,

@@ -55,6 +55,8 @@ pub struct RedisUrl(pub Arc<str>);
 #[derive(Clone)]
 pub struct KeyPrefix(pub String);
 
+const ADDRESS_FORMS: &str = "write redis://[user:password@]host[:port][/database] or rediss://…, with special characters of the password percent-encoded; docs/configuration/store.md has the forms for sockets, Sentinel and Cluster";
+
 impl Scalar for RedisUrl {
     const WHAT: &'static str = "the address of a store";
 
@@ -62,10 +64,8 @@ impl Scalar for RedisUrl {
         if Address::parse(text).is_some() {
             return Ok(Self(text.into()));
         }
-        Err(            ValueProblem::new("this is not the address of a Redis").hint(
-                "write redis://[user:password@]host[:port][/database] or rediss://…, with special characters of the \
-                 password percent-encoded; docs/configuration/store.md has the forms for sockets, Sentinel and Cluster",
-            ))
+        let problem = ValueProblem::new("this is not the address of a Redis");
+        Err(problem.hint(ADDRESS_FORMS))
     }
 
     fn schema() -> Json {

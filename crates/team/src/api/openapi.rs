@@ -139,7 +139,7 @@ mod tests {
         }
     }
 
-    /// `UPDATE_DOCS=1 cargo test --lib openapi` writes it.
+    /// `UPDATE_DOCS=1 cargo test -p tollgate-team --lib openapi` writes it.
     #[test]
     fn the_document_in_docs_is_the_one_that_is_served() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");

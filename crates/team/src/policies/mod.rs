@@ -1,7 +1,7 @@
-//! The policies of a database, from there to the configuration at work. On the control plane alone:
-//! no request waits for them.
+//! Brings policies from the database into the running configuration. The work is on the control
+//! plane, so no request waits for it.
 //!
-//! `start` finds what a gateway begins with: what stands in the database, else the copy on disk.
+//! `start` finds the state that a gateway begins with: that of the database, else the copy on disk.
 //! `follower` keeps up with the database, and `news` wakes the reload, which puts each state over
 //! the file. `copy` keeps what was applied last on disk. `local` leaves candidates out that this
 //! node must not act on, and `candidate` is how one ends. `handle` is what these share with the

@@ -1,5 +1,5 @@
-//! Which application each route of the file belongs to: its resources name routes of its own alone,
-//! so that nobody changes the limits of another application.
+//! The application of each route of the file. An application's resources may name only routes of
+//! that application, so that nobody changes the limits of another one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -90,11 +90,6 @@ impl<'a> OwnedRoutes<'a> {
             return None;
         }
         let problem = match owner {
-            _ if found.is_none() => {
-                let otherwise = "name a route of the application, or take the resource away";
-                report.misnamed(location, gone(name), name, own.into_iter(), otherwise);
-                return None;
-            }
             Some(_) => {
                 ValueProblem::new(format!("route {} is of another application", quote(name))).hint(
                     format!(

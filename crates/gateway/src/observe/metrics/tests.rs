@@ -11,7 +11,7 @@ const PAGE_BEGIN: &str = "\
 look at first, and `deploy/prometheus/alerts.yaml` has alert rules.
 
 A client's key is never a label. Histograms have `_bucket`, `_sum` and `_count` as usual. This page is generated from the
-table in `crates/gateway/src/observe/metrics.rs`: `UPDATE_DOCS=1 cargo test --lib observe::` writes it.
+table in `crates/gateway/src/observe/metrics.rs`: `UPDATE_DOCS=1 cargo test -p tollgate-gateway --lib observe::` writes it.
 
 | metric | labels | meaning |
 |---|---|---|

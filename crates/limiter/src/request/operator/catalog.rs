@@ -90,7 +90,7 @@ impl CatalogEntry {
         &self.0.limit
     }
 
-    /// The bucket of a description request.
+    /// The bucket of the request that an operator described.
     ///
     /// # Errors
     /// The parts of the key that the description lacks, as [`KeyPart::name`] calls them.
@@ -120,7 +120,7 @@ impl CatalogEntry {
         self.limit().plans.as_ref().map(|plans| plans.by.name())
     }
 
-    /// The bucket with this key as a usual request of the description client meets it.
+    /// The bucket with this key, as a request of the usual cost from the client described uses it.
     pub fn meet(&self, key: Key, description: &RequestDescription) -> (BucketUse, AppliedLimit) {
         let mut applied = description.with_facts(|facts| AppliedLimit::new(&self.0, facts));
         applied.cost = applied.scale.typical_cost;
