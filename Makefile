@@ -30,7 +30,7 @@ endef
 export TRY
 
 .DEFAULT_GOAL := help
-.PHONY: help run release quick test test-large tour fuzz fuzz-h11 lint format-check clippy features deny audit doc bench browser faults replacement policies rollouts restarts bench-install micro uplot guard guard-tested guard-accept guard-layers build-tested build-guarded figures
+.PHONY: help run release quick test tour fuzz fuzz-h11 lint format-check clippy features deny audit doc bench browser faults replacement policies rollouts restarts bench-install micro uplot guard guard-tested guard-accept guard-layers build-tested build-guarded figures
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -47,13 +47,10 @@ release: ## build what is shipped, with all optimisation; ten minutes
 quick: ## the tests that need no server: half a minute after the build
 	scripts/run-tests --workspace --all-features --lib
 
-test: ## every test but those of `test-large`; installs redis-server, redis-cli, openssl, faketime, curl, nginx, h2load, promtool, strace, PostgreSQL and MariaDB where they are missing
+# LARGE=on also runs the tests that fill databases for minutes, as CI does.
+test: ## every test but the large ones (LARGE=on: those too); installs redis-server, redis-cli, openssl, faketime, curl, nginx, h2load, promtool, strace, PostgreSQL and MariaDB where they are missing
 	scripts/require python3 redis-server redis-cli openssl faketime curl nginx h2load promtool strace postgres mariadbd
-	scripts/run-tests --workspace --all-features
-
-test-large: ## the tests that fill databases and take minutes; CI runs them too
-	scripts/require python3 postgres mariadbd
-	scripts/run-tests -p tollgate-policies --test large
+	scripts/run-tests --workspace --all-features $(if $(LARGE),--and -p tollgate-policies --test large)
 
 # What is found that is new goes beside what is committed: copy what is worth keeping into fuzz/corpus.
 fuzz: $(FUZZ) ## each target of fuzz/ for SECONDS=15

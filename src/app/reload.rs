@@ -277,7 +277,6 @@ impl Reloader {
                 "the files of {files} have changed: those of the start stay in use until a restart"
             );
         }
-        warn_of_new_algorithms(&self.config, &loaded.config);
         let access_log = assemble::access_log(&loaded.config, self.access_log.as_ref())?;
         let before = self.gateway.load_full();
         let tls = self.tls.prepare(&loaded.config)?;
@@ -300,6 +299,7 @@ impl Reloader {
         }
         self.maintenance = MaintenanceFiles::new(&gateway).follow(&self.maintenance);
         self.gateway.store(Arc::new(gateway));
+        warn_of_new_algorithms(&self.config, &loaded.config);
         self.tls.install(tls);
         self.access_log = access_log;
         self.config = loaded.config;
