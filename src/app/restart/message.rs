@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use rustix::io::retry_on_intr;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -113,12 +114,14 @@ impl HandoverStream {
                 "too many descriptors for a line",
             ));
         }
-        let sent = sendmsg(
-            self.stream.as_fd(),
-            &[IoSlice::new(&line)],
-            &mut control,
-            SendFlags::NOSIGNAL,
-        )?;
+        let sent = retry_on_intr(|| {
+            sendmsg(
+                self.stream.as_fd(),
+                &[IoSlice::new(&line)],
+                &mut control,
+                SendFlags::NOSIGNAL,
+            )
+        })?;
         // The descriptors went with the first byte.
         self.stream.write_all(&line[sent..])
     }
@@ -170,12 +173,15 @@ impl HandoverStream {
         let mut control = RecvAncillaryBuffer::new(&mut space);
         // A process that this one starts must not have them.
         let flags = RecvFlags::CMSG_CLOEXEC;
-        let read = recvmsg(
-            self.stream.as_fd(),
-            &mut [IoSliceMut::new(&mut bytes)],
-            &mut control,
-            flags,
-        )?;
+        // A process that is stopped and continued meanwhile has been interrupted, and nothing more.
+        let read = retry_on_intr(|| {
+            recvmsg(
+                self.stream.as_fd(),
+                &mut [IoSliceMut::new(&mut bytes)],
+                &mut control,
+                flags,
+            )
+        })?;
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(descriptors) = message {
                 self.descriptors.extend(descriptors);
