@@ -69,9 +69,9 @@ listeners: [{address: '127.0.0.1:0'}]
 admin: {address: '127.0.0.1:0'}
 routes: [{name: all, match: {path: '/*'}, respond: {status: 200}}]
 ";
-    // Each frame of HTTP/2 has a line, so a few requests fill the pipe.
+    // Each frame of HTTP/2 has a line, so these requests fill the pipe of 64 KiB twice.
     let mut gateway = Logging::start("info,h2=trace", routes);
-    for _ in 0..40 {
+    for _ in 0..100 {
         assert_eq!(
             status(&[
                 "--http2-prior-knowledge",
