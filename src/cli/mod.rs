@@ -83,7 +83,7 @@ enum Command {
     /// With --target, gateways that run already are driven over HTTP, whatever they are: 2xx counts
     /// as admitted, 429 and 503 as denied. Exit code 0: the promise was kept; 1: it was broken; 2:
     /// there is no verdict.
-    Torture(tollgate_torture::Arguments),
+    Torture(tollgate_judge::Arguments),
 }
 
 /// Does what the command line of this process says, and writes why not to standard error.

@@ -1,9 +1,9 @@
-//! `tollgate torture`: tests a limit from outside. `tollgate-torture` does the work.
+//! `tollgate torture`: tests a limit from outside. `tollgate-judge` does the work.
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use tollgate_torture::{Arguments, command};
+use tollgate_judge::{Arguments, command};
 
 use super::output::print;
 

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use tollgate_test_support::turns;
+use tollgate_testing::turns;
 
 use crate::house::{House, PASSWORD};
 

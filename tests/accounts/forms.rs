@@ -1,6 +1,6 @@
 //! Forms that somebody else has made up.
 
-use tollgate_test_support::turns;
+use tollgate_testing::turns;
 
 use crate::house::House;
 

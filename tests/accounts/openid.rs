@@ -3,7 +3,7 @@
 use std::thread;
 
 use serde_json::{Value as Json, json};
-use tollgate_test_support::turns;
+use tollgate_testing::turns;
 
 use crate::house::{House, Reply, form_token};
 use crate::issuer::{IssuerKey, base64, now};

@@ -1,6 +1,6 @@
 //! Passwords that are guessed.
 
-use tollgate_test_support::turns;
+use tollgate_testing::turns;
 
 use crate::house::{House, PASSWORD, form_token};
 use crate::process::curl;

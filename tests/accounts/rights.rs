@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tollgate_test_support::turns;
+use tollgate_testing::turns;
 
 use crate::house::{BrowserSession, House, PASSWORD};
 use crate::process::{eventually, status};

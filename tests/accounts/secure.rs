@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use tollgate_test_support::topology::CertificateAuthority;
-use tollgate_test_support::turns;
+use tollgate_testing::topology::CertificateAuthority;
+use tollgate_testing::turns;
 
 use crate::house::{House, PASSWORD};
 use crate::process::curl;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tollgate_policies::people::SessionTerms;
-use tollgate_test_support::turns;
+use tollgate_testing::turns;
 
 use crate::house::{House, PASSWORD};
 use crate::process::eventually;

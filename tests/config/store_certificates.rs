@@ -1,7 +1,7 @@
 //! The certificates of a connection to Redis, as the file names them.
 
 use tollgate_limiter::store::redis::tls::TlsSpec;
-use tollgate_test_support::topology::CertificateAuthority;
+use tollgate_testing::topology::CertificateAuthority;
 
 /// The TLS of a store whose file names the certificate `gate.pem` and this key, or the mistakes.
 fn tls_with_key(authority: &CertificateAuthority, key: &str) -> Result<TlsSpec, String> {

@@ -28,7 +28,7 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use tempfile::TempDir;
 use tokio::sync::Mutex;
 use tollgate::app;
-use tollgate_test_support::redis::free_port;
+use tollgate_testing::redis::free_port;
 
 #[global_allocator]
 static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;

@@ -23,9 +23,9 @@ use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::{
     BucketCharge, Grant, PermitClaim, ServerId, Store, StoreError, StoreFailure,
 };
-use tollgate_test_support::node::connected;
-use tollgate_test_support::redis::RedisServer;
-use tollgate_test_support::{HOUR, SECOND, charge, decide, decide_locally, shape};
+use tollgate_testing::node::connected;
+use tollgate_testing::redis::RedisServer;
+use tollgate_testing::{HOUR, SECOND, charge, decide, decide_locally, shape};
 
 use super::{HEAP, TURN};
 

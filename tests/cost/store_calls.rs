@@ -17,9 +17,9 @@ use tollgate_limiter::store::memory::MemoryStore;
 
 use super::TURN;
 
-use tollgate_test_support::node::{CountingStore, connected};
-use tollgate_test_support::redis::RedisServer;
-use tollgate_test_support::{SECOND, charge, decide, shape};
+use tollgate_testing::node::{CountingStore, connected};
+use tollgate_testing::redis::RedisServer;
+use tollgate_testing::{SECOND, charge, decide, shape};
 
 const REQUESTS_AT_A_TIME: usize = 32;
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 use saphyr::{LoadableYamlNode as _, YamlOwned};
 
 use shipped::*;
-use tollgate_test_support::topology::CertificateAuthority;
+use tollgate_testing::topology::CertificateAuthority;
 
 #[test]
 fn every_file_of_a_deployment_is_yaml() {

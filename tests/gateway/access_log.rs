@@ -12,7 +12,7 @@ use std::time::Duration;
 use regex::Regex;
 use serde_json::Value;
 use tempfile::TempDir;
-use tollgate_test_support::turns;
+use tollgate_testing::turns;
 
 use crate::process::{Gateway, curl, eventually, status};
 

@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
-use tollgate_test_support::raw_http2::{END_STREAM, FrameClient, HEADERS};
-use tollgate_test_support::turns;
+use tollgate_testing::raw_http2::{END_STREAM, FrameClient, HEADERS};
+use tollgate_testing::turns;
 
 use crate::process::{Gateway, curl, eventually, status};
 

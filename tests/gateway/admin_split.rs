@@ -4,8 +4,8 @@
 use std::net::TcpStream;
 use std::process::Command;
 
-use tollgate_test_support::topology::CertificateAuthority;
-use tollgate_test_support::turns;
+use tollgate_testing::topology::CertificateAuthority;
+use tollgate_testing::turns;
 
 use crate::process::{Gateway, curl, eventually, status};
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use tollgate_test_support::redis::RedisServer;
-use tollgate_test_support::turns;
+use tollgate_testing::redis::RedisServer;
+use tollgate_testing::turns;
 
 use crate::authenticators::key_hash;
 use crate::process::{Gateway, eventually};

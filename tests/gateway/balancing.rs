@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crate::process::{Gateway, curl, eventually};
-use tollgate_test_support::turns;
+use tollgate_testing::turns;
 
 /// A server that answers with its name, or with 500 while it is ill.
 struct NamedServer {

@@ -6,7 +6,7 @@ use std::thread;
 use argon2::password_hash::{PasswordHasher as _, SaltString};
 use argon2::{Algorithm, Argon2, Params, Version};
 use tempfile::TempDir;
-use tollgate_test_support::turns;
+use tollgate_testing::turns;
 
 use crate::process::{Gateway, curl, eventually, status};
 

@@ -8,7 +8,7 @@ use std::thread;
 use serde_json::Value;
 
 use crate::process::{Gateway, curl, eventually, status};
-use tollgate_test_support::{PATIENCE, turns};
+use tollgate_testing::{PATIENCE, turns};
 
 /// An upstream of logins: 401 where the body says `wrong`, else 200. It keeps what it got.
 struct Login {

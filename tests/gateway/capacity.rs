@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use crate::plans::{self, HASH, TenantClient, lookups};
 use crate::process::Gateway;
-use tollgate_test_support::redis::RedisServer;
-use tollgate_test_support::turns;
+use tollgate_testing::redis::RedisServer;
+use tollgate_testing::turns;
 
 #[test]
 fn made_up_tenants_push_no_known_plan_out_of_the_cache() {

@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::{Value, json};
 
 use crate::process::{Gateway, eventually};
-use tollgate_test_support::turns;
+use tollgate_testing::turns;
 
 const GOOD: &str = "listeners: [{address: '127.0.0.1:8080'}]\nroutes: [{name: a, echo: true}]\n";
 const UNUSED: &str = "limits: {spare: {key: client_ip, rate: 1/s}}\n";

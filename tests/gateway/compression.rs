@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use crate::process::{Gateway, curl, eventually};
-use tollgate_test_support::turns;
+use tollgate_testing::turns;
 
 const CODINGS: [&str; 3] = ["zstd", "br", "gzip"];
 

@@ -12,8 +12,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::process::{Gateway, curl, eventually, status};
-use tollgate_test_support::redis::RedisServer;
-use tollgate_test_support::turns;
+use tollgate_testing::redis::RedisServer;
+use tollgate_testing::turns;
 
 /// An upstream that sends a head and a part of the body, and the rest of it when the test says so.
 struct Slow {

@@ -4,8 +4,8 @@
 use std::fmt::Write as _;
 
 use serde_json::Value;
-use tollgate_test_support::redis::RedisServer;
-use tollgate_test_support::turns;
+use tollgate_testing::redis::RedisServer;
+use tollgate_testing::turns;
 
 use crate::process::{Gateway, curl, eventually, status};
 

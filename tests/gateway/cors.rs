@@ -1,7 +1,7 @@
 //! Pages of other origins, as a client with curl sees what browsers are told.
 
 use crate::process::{Gateway, curl};
-use tollgate_test_support::turns;
+use tollgate_testing::turns;
 
 const ROUTES: &str = "
 workers: 1

@@ -11,8 +11,8 @@ use std::thread;
 use serde_json::Value;
 
 use crate::process::{Gateway, curl, eventually, status};
-use tollgate_test_support::redis::RedisServer;
-use tollgate_test_support::turns;
+use tollgate_testing::redis::RedisServer;
+use tollgate_testing::turns;
 
 /// Answers 200 and 401 in turn, under `/held` each once the test lets it, under `/silent` never.
 struct Login {
@@ -174,11 +174,7 @@ fn guesses_at_once_are_no_more_than_the_limit() {
                 })
                 .collect();
             // No response has begun before all others are denied.
-            (0..15).for_each(|_| {
-                denials
-                    .recv_timeout(tollgate_test_support::PATIENCE)
-                    .unwrap()
-            });
+            (0..15).for_each(|_| denials.recv_timeout(tollgate_testing::PATIENCE).unwrap());
             eventually("the others have arrived", || {
                 (login.requests() == 5).then_some(())
             });

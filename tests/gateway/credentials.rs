@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::net::TcpStream;
 
 use tempfile::TempDir;
-use tollgate_test_support::turns;
+use tollgate_testing::turns;
 
 use crate::authenticators::key_entry;
 use crate::fields::upstream_until;

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 use crate::process::{Gateway, curl, status};
-use tollgate_test_support::turns;
+use tollgate_testing::turns;
 
 const ROUTES: &str = "
 workers: 1

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use tollgate_test_support::dns::{DnsMood, DnsServer, Service};
-use tollgate_test_support::nginx::NginxServer;
-use tollgate_test_support::topology::CertificateAuthority;
-use tollgate_test_support::turns;
+use tollgate_testing::dns::{DnsMood, DnsServer, Service};
+use tollgate_testing::nginx::NginxServer;
+use tollgate_testing::topology::CertificateAuthority;
+use tollgate_testing::turns;
 
 use crate::load::Load;
 use crate::process::{Gateway, curl, eventually, status};

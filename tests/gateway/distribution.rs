@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use tollgate_test_support::{PATIENCE, turns};
+use tollgate_testing::{PATIENCE, turns};
 
 use crate::process::{Gateway, curl, eventually, status};
 

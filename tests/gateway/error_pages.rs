@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use crate::process::{Gateway, curl, status};
-use tollgate_test_support::nginx::NginxServer;
-use tollgate_test_support::turns;
+use tollgate_testing::nginx::NginxServer;
+use tollgate_testing::turns;
 
 fn start(upstream: &str, folder: &tempfile::TempDir) -> Gateway {
     std::fs::write(

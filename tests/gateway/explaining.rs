@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use serde_json::{Value, json};
 
 use crate::process::{Gateway, curl};
-use tollgate_test_support::turns;
+use tollgate_testing::turns;
 
 const ROUTES: &str = "
 workers: 1

@@ -13,8 +13,8 @@ use crate::fleet::{
 use crate::load::{Load, run_for};
 use crate::outage::live_through;
 use crate::process::{Gateway, eventually, status};
-use tollgate_test_support::redis::{RedisServer, free_port};
-use tollgate_test_support::turns;
+use tollgate_testing::redis::{RedisServer, free_port};
+use tollgate_testing::turns;
 
 /// Outcomes of a call that gets no answer, or finds no connection.
 const NO_ANSWER: [&str; 2] = ["timeout", "io"];

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
 
 use crate::process::{Gateway, curl};
-use tollgate_test_support::turns;
+use tollgate_testing::turns;
 
 /// `ECHO` is the address of a gateway that answers with what it got.
 const ROUTES: &str = "

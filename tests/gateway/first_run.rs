@@ -5,8 +5,8 @@ use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
-use tollgate_test_support::redis::free_port;
-use tollgate_test_support::turns;
+use tollgate_testing::redis::free_port;
+use tollgate_testing::turns;
 
 use crate::process::{curl, eventually, status};
 

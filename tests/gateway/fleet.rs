@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::load::{Load, Sample};
 use crate::process::Gateway;
-use tollgate_test_support::redis::RedisServer;
-use tollgate_test_support::turns;
+use tollgate_testing::redis::RedisServer;
+use tollgate_testing::turns;
 
 pub const RATE: f64 = 50.0;
 pub const BURST: f64 = 100.0;

@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use tollgate_test_support::turns;
+use tollgate_testing::turns;
 
 use crate::authenticators::{key_entry, outcome};
 use crate::process::{Gateway, curl, eventually, status};

@@ -3,8 +3,8 @@
 use std::net::TcpListener;
 
 use tokio::runtime::Runtime;
-use tollgate_test_support::raw_http2::{END_STREAM, FrameClient};
-use tollgate_test_support::turns;
+use tollgate_testing::raw_http2::{END_STREAM, FrameClient};
+use tollgate_testing::turns;
 use tonic::transport::Endpoint;
 use tonic::{Code, Status};
 use tonic_health::pb::HealthCheckRequest;

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::process::{Gateway, curl, eventually, status};
-use tollgate_test_support::turns;
+use tollgate_testing::turns;
 
 /// A server that answers every request with 500, or with 200 while it is well.
 struct Server {

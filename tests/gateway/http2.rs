@@ -7,10 +7,8 @@ use std::thread;
 use serde_json::Value;
 
 use crate::process::{Gateway, curl, eventually};
-use tollgate_test_support::raw_http2::{
-    END_HEADERS, HEADERS, PING, PREFACE, SETTINGS, block, frame,
-};
-use tollgate_test_support::turns;
+use tollgate_testing::raw_http2::{END_HEADERS, HEADERS, PING, PREFACE, SETTINGS, block, frame};
+use tollgate_testing::turns;
 
 const ROUTES: &str = "
 workers: 1

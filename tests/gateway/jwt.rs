@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use serde_json::{Value as Json, json};
-use tollgate_test_support::nginx::NginxServer;
-use tollgate_test_support::topology::CertificateAuthority;
-use tollgate_test_support::turns;
+use tollgate_testing::nginx::NginxServer;
+use tollgate_testing::topology::CertificateAuthority;
+use tollgate_testing::turns;
 
 use crate::issuer::{Issuer, IssuerKey, base64, claims, now};
 use crate::process::{Gateway, curl, eventually, status};

@@ -4,7 +4,7 @@
 use std::fs;
 
 use tempfile::TempDir;
-use tollgate_test_support::turns;
+use tollgate_testing::turns;
 
 use crate::authenticators::key_entry;
 use crate::process::{Gateway, curl, eventually, status};

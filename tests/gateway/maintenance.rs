@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::process::{Gateway, curl, eventually, status};
-use tollgate_test_support::turns;
+use tollgate_testing::turns;
 
 /// A gateway whose routes go under maintenance by files in the folder.
 fn start(folder: &impl AsRef<Path>) -> Gateway {

@@ -6,8 +6,8 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use crate::process::{Gateway, eventually, status};
-use tollgate_test_support::redis::RedisServer;
-use tollgate_test_support::turns;
+use tollgate_testing::redis::RedisServer;
+use tollgate_testing::turns;
 
 /// Answers with what it cost.
 const PRICED: &str = "

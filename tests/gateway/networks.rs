@@ -1,7 +1,7 @@
 //! Clients whose addresses a listener or a route does not take, as a client with curl sees them.
 
 use crate::process::{Gateway, curl, status};
-use tollgate_test_support::turns;
+use tollgate_testing::turns;
 
 /// Two listeners, the second of which serves two networks only. Clients name themselves behind a
 /// trusted proxy.

@@ -1,8 +1,8 @@
 //! The nodes of a fleet, as each of them knows the others.
 
 use serde_json::Value as Json;
-use tollgate_test_support::redis::RedisServer;
-use tollgate_test_support::turns;
+use tollgate_testing::redis::RedisServer;
+use tollgate_testing::turns;
 
 use crate::process::{Gateway, curl, eventually};
 

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::load::Load;
 use crate::process::{Gateway, curl, eventually, status};
-use tollgate_test_support::redis::RedisServer;
-use tollgate_test_support::turns;
+use tollgate_testing::redis::RedisServer;
+use tollgate_testing::turns;
 
 const OPERATOR: &str = "X-Tollgate-Operator: ada";
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::fleet::{BURST, RATE, admitted, assert_spent_between_denials, routes, seconds};
 use crate::load::{Load, Sample, run_for};
 use crate::process::{Gateway, eventually};
-use tollgate_test_support::turns;
+use tollgate_testing::turns;
 
 /// Longer than a healthy Redis takes on a busy machine: that must not look like an outage.
 const STORE_TIMEOUT: Duration = Duration::from_millis(200);

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::process::{Gateway, curl, eventually, status};
-use tollgate_test_support::turns;
+use tollgate_testing::turns;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
-use tollgate_test_support::turns;
+use tollgate_testing::turns;
 
 use crate::process::{eventually, status};
 

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::process::{Gateway, curl, eventually};
-use tollgate_test_support::redis::RedisServer;
-use tollgate_test_support::turns;
+use tollgate_testing::redis::RedisServer;
+use tollgate_testing::turns;
 
 pub const HASH: &str = "tollgate:plans";
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 
 use crate::process::{Gateway, curl};
-use tollgate_test_support::turns;
+use tollgate_testing::turns;
 
 const VERSIONS: [&str; 2] = ["--http1.1", "--http2-prior-knowledge"];
 

@@ -15,7 +15,7 @@ use http_body_util::Empty;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
 use crate::process::{Gateway, curl, eventually, status};
-use tollgate_test_support::turns;
+use tollgate_testing::turns;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use crate::process::{Gateway, curl, eventually, status};
-use tollgate_test_support::turns;
+use tollgate_testing::turns;
 
 /// A server that answers every request with 503, or none at all, and how many it got.
 fn failing(answers: bool) -> (SocketAddr, Arc<AtomicUsize>) {

@@ -1,7 +1,7 @@
 //! Routes, limits and failures as a client with curl sees them.
 
 use crate::process::{Gateway, curl, status};
-use tollgate_test_support::turns;
+use tollgate_testing::turns;
 
 const ROUTES: &str = "
 workers: 1

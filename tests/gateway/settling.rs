@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::process::{Gateway, curl, eventually, status};
-use tollgate_test_support::redis::RedisServer;
-use tollgate_test_support::turns;
+use tollgate_testing::redis::RedisServer;
+use tollgate_testing::turns;
 
 /// Tokens come back so slowly that none does while a test runs.
 const SLOW: &str = "key: {constant: all}, rate: 1000/d";

@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use tollgate_test_support::redis::RedisServer;
-use tollgate_test_support::turns;
+use tollgate_testing::redis::RedisServer;
+use tollgate_testing::turns;
 
 use crate::authenticators::key_hash;
 use crate::process::{Gateway, curl, eventually, status};

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crate::process::{Gateway, curl, eventually, status};
-use tollgate_test_support::{PATIENCE, turns};
+use tollgate_testing::{PATIENCE, turns};
 
 /// Answers by the path: `/silent` not before `release`, `/half` with half of a body, `/endless`
 /// with a body that never pauses and never ends, `/tunnel` with a tunnel to itself.

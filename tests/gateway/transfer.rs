@@ -10,7 +10,7 @@ use futures_util::{SinkExt, StreamExt};
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::process::Gateway;
-use tollgate_test_support::turns;
+use tollgate_testing::turns;
 
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use crate::process::{Gateway, eventually, status};
-use tollgate_test_support::turns;
+use tollgate_testing::turns;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

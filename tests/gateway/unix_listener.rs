@@ -10,8 +10,8 @@ use std::thread;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tollgate_test_support::topology::CertificateAuthority;
-use tollgate_test_support::turns;
+use tollgate_testing::topology::CertificateAuthority;
+use tollgate_testing::turns;
 
 use crate::process::{Gateway, curl, eventually};
 

@@ -8,8 +8,8 @@ use std::sync::mpsc::channel;
 use std::thread;
 
 use crate::process::{Gateway, curl, eventually, status};
-use tollgate_test_support::redis::{RedisServer, free_port};
-use tollgate_test_support::turns;
+use tollgate_testing::redis::{RedisServer, free_port};
+use tollgate_testing::turns;
 
 fn answering(body: &str) -> String {
     format!(

@@ -5,10 +5,10 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use tollgate_test_support::nginx::NginxServer;
-use tollgate_test_support::raw_http2::{END_STREAM, FrameClient, request};
-use tollgate_test_support::topology::CertificateAuthority;
-use tollgate_test_support::turns;
+use tollgate_testing::nginx::NginxServer;
+use tollgate_testing::raw_http2::{END_STREAM, FrameClient, request};
+use tollgate_testing::topology::CertificateAuthority;
+use tollgate_testing::turns;
 
 use crate::process::{Gateway, curl};
 

@@ -1,8 +1,8 @@
 //! The files of an upstream's TLS, while the gateway runs.
 
-use tollgate_test_support::nginx::NginxServer;
-use tollgate_test_support::topology::CertificateAuthority;
-use tollgate_test_support::turns;
+use tollgate_testing::nginx::NginxServer;
+use tollgate_testing::topology::CertificateAuthority;
+use tollgate_testing::turns;
 
 use crate::process::{Gateway, eventually, status};
 

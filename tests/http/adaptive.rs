@@ -19,8 +19,8 @@ use tollgate_proxy::upstream::adaptive::AdaptiveBound;
 use tollgate_proxy::upstream::adaptive::gradient::AdaptiveRule;
 use tollgate_proxy::upstream::health::Percentage;
 use tollgate_spec::route::retry::RetryCondition;
-use tollgate_test_support::upstream::{OK, RawConnection, ScriptedUpstream, values};
-use tollgate_test_support::{PATIENCE, eventually_within};
+use tollgate_testing::upstream::{OK, RawConnection, ScriptedUpstream, values};
+use tollgate_testing::{PATIENCE, eventually_within};
 
 use super::attempts::on;
 

@@ -14,8 +14,8 @@ use tollgate_limiter::clock;
 use tollgate_limiter::limit::status_set::StatusRange;
 use tollgate_spec::route::retry::back_off::BackOff;
 use tollgate_spec::route::retry::{GrpcStatus, RetryCondition, RetryPolicy};
-use tollgate_test_support::until;
-use tollgate_test_support::upstream::{OK, RawConnection, ScriptedUpstream};
+use tollgate_testing::until;
+use tollgate_testing::upstream::{OK, RawConnection, ScriptedUpstream};
 
 use crate::http2_upstream::Http2Server;
 

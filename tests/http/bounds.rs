@@ -9,8 +9,8 @@ use http_body_util::BodyExt;
 use tokio::sync::Semaphore;
 use tollgate_proxy::Proxy;
 use tollgate_proxy::upstream::bounds::UpstreamBounds;
-use tollgate_test_support::until;
-use tollgate_test_support::upstream::{OK, RawConnection, ScriptedUpstream, values};
+use tollgate_testing::until;
+use tollgate_testing::upstream::{OK, RawConnection, ScriptedUpstream, values};
 use tollgate_wire::body::Body;
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";

@@ -11,8 +11,8 @@ use http_body_util::Empty;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 use tollgate_server::{self as server, worker};
-use tollgate_test_support::raw_http::RawClient;
-use tollgate_test_support::{PATIENCE, until};
+use tollgate_testing::raw_http::RawClient;
+use tollgate_testing::{PATIENCE, until};
 use tollgate_wire::transport::listening_socket::AcceptingSocket;
 
 const GATE: &str = "GET /gate HTTP/1.1\r\nHost: a\r\n\r\n";

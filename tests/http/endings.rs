@@ -13,8 +13,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::process::Command;
 use tokio::time::{sleep, timeout};
-use tollgate_test_support::PATIENCE;
-use tollgate_test_support::upstream::{RawConnection, ScriptedUpstream};
+use tollgate_testing::PATIENCE;
+use tollgate_testing::upstream::{RawConnection, ScriptedUpstream};
 
 /// More than the kernel takes at once.
 const LARGE: usize = 4_000_000;

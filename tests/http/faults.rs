@@ -12,10 +12,10 @@ use tollgate_proxy::upstream::bounds::HeadBound;
 use tollgate_proxy::upstream::health::Percentage;
 use tollgate_proxy::upstream::health::ejection::EjectSpec;
 use tollgate_spec::route::retry::RetryPolicy;
-use tollgate_test_support::nginx::NginxServer;
-use tollgate_test_support::raw_http2::{DATA, END_STREAM, HEADERS, frame};
-use tollgate_test_support::until;
-use tollgate_test_support::upstream::{OK, RawConnection, ScriptedUpstream};
+use tollgate_testing::nginx::NginxServer;
+use tollgate_testing::raw_http2::{DATA, END_STREAM, HEADERS, frame};
+use tollgate_testing::until;
+use tollgate_testing::upstream::{OK, RawConnection, ScriptedUpstream};
 
 use super::attempts::on;
 use super::http2_upstream::endings::ok;

@@ -12,7 +12,7 @@ use fastrand::Rng;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
-use tollgate_test_support::upstream::RawConnection;
+use tollgate_testing::upstream::RawConnection;
 
 /// Requests of one client, one after the other.
 const REQUESTS: usize = 6;

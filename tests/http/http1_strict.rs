@@ -8,7 +8,7 @@ use super::refused_messages::table::{CHUNKED, CHUNKS, Outcome, PATHS, refused_me
 use crate::support::test_server::{TestServer, spec};
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tollgate_test_support::PATIENCE;
+use tollgate_testing::PATIENCE;
 
 /// A request that must never be handled.
 const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";

@@ -20,8 +20,8 @@ use h2::{RecvStream, SendStream};
 use http::{HeaderMap, Request, Response};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
-use tollgate_test_support::raw_http2::FrameClient;
-use tollgate_test_support::upstream::RawConnection;
+use tollgate_testing::raw_http2::FrameClient;
+use tollgate_testing::upstream::RawConnection;
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
 const POST: &str =

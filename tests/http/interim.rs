@@ -2,10 +2,10 @@
 
 use crate::support::proxy_server::ProxyServer;
 use crate::support::test_server::{TestServer, spec};
-use tollgate_test_support::raw_http2::{
+use tollgate_testing::raw_http2::{
     END_HEADERS, END_STREAM, FrameClient, HEADERS, block, frame, request,
 };
-use tollgate_test_support::upstream::{RawConnection, ScriptedUpstream};
+use tollgate_testing::upstream::{RawConnection, ScriptedUpstream};
 
 /// An upstream that gives two hints, and then its response.
 const HINTS: &str = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\nConnection: x-hop\r\nX-Hop: 1\r\n\r\n\

@@ -13,9 +13,9 @@ use tollgate_limiter::clock;
 use tollgate_proxy::upstream::health::Percentage;
 use tollgate_proxy::upstream::health::ejection::{EjectSpec, EjectionReason};
 use tollgate_proxy::upstream::latency::outliers::LatencyRule;
-use tollgate_test_support::topology::CapturedLog;
-use tollgate_test_support::until;
-use tollgate_test_support::upstream::{OK, RawConnection, ScriptedUpstream};
+use tollgate_testing::topology::CapturedLog;
+use tollgate_testing::until;
+use tollgate_testing::upstream::{OK, RawConnection, ScriptedUpstream};
 
 use super::http2_upstream::{Http2Server, answer, respond, whole};
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use crate::support::proxy_server::ProxyServer;
 use http::header::TRAILER;
 use parking_lot::Mutex;
-use tollgate_test_support::raw_http2::{
+use tollgate_testing::raw_http2::{
     DATA, END_HEADERS, END_STREAM, FrameClient, HEADERS, block, frame, request,
 };
-use tollgate_test_support::upstream::{OK, RawConnection, ScriptedUpstream, values};
+use tollgate_testing::upstream::{OK, RawConnection, ScriptedUpstream, values};
 
 /// An upstream that answers every request with `response`, and what it has seen.
 async fn recording(response: &'static str) -> (ScriptedUpstream, Arc<Mutex<Vec<String>>>) {

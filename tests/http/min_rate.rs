@@ -8,8 +8,8 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpSocket;
 use tokio::time::{interval, timeout};
 use tollgate_spec::listener::ListenerSpec;
-use tollgate_test_support::PATIENCE;
-use tollgate_test_support::raw_http2::{
+use tollgate_testing::PATIENCE;
+use tollgate_testing::raw_http2::{
     DATA, END_STREAM, FrameClient, HEADERS, RST_STREAM, WINDOW_UPDATE, frame, request,
 };
 

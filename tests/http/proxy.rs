@@ -16,8 +16,8 @@ use tokio::sync::{Barrier, mpsc};
 use tokio::task::coop;
 use tollgate_proxy::upstream::Balance;
 use tollgate_spec::route::{HostPolicy, Rewrite};
-use tollgate_test_support::until;
-use tollgate_test_support::upstream::{OK, RawConnection, ScriptedUpstream, values};
+use tollgate_testing::until;
+use tollgate_testing::upstream::{OK, RawConnection, ScriptedUpstream, values};
 use tollgate_wire::body::Body;
 
 /// An upstream that answers `response` and hands each header section it reads to the test.

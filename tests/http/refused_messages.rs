@@ -16,8 +16,8 @@ use tollgate_server::{
     self as server, ConnectionInfo, ConnectionLimit, Handler, InterimSlot, drain,
 };
 use tollgate_spec::route::path;
-use tollgate_test_support::raw_http::RawClient;
-use tollgate_test_support::raw_http2::{FrameClient, GOAWAY, HEADERS, RST_STREAM};
+use tollgate_testing::raw_http::RawClient;
+use tollgate_testing::raw_http2::{FrameClient, GOAWAY, HEADERS, RST_STREAM};
 use tollgate_wire::body::Body;
 use tollgate_wire::error::Failure;
 

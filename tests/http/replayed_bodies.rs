@@ -16,7 +16,7 @@ use tollgate_limiter::limit::status_set::StatusRange;
 use tollgate_limiter::request::permit::Unanswered;
 use tollgate_spec::route::retry::back_off::BackOff;
 use tollgate_spec::route::retry::{RetryCondition, RetryPolicy};
-use tollgate_test_support::upstream::{OK, RawConnection, ScriptedUpstream};
+use tollgate_testing::upstream::{OK, RawConnection, ScriptedUpstream};
 
 const PUT: &str = "PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
 const END: &str = "0\r\n\r\n";

@@ -9,9 +9,9 @@ use std::time::Duration;
 use crate::support::proxy_server::{ForwarderConfig, ProxyServer};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tollgate_test_support::topology::CapturedLog;
-use tollgate_test_support::until;
-use tollgate_test_support::upstream::{OK, RawConnection, ScriptedUpstream};
+use tollgate_testing::topology::CapturedLog;
+use tollgate_testing::until;
+use tollgate_testing::upstream::{OK, RawConnection, ScriptedUpstream};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc";

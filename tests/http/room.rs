@@ -7,9 +7,9 @@ use crate::support::test_server::{TestServer, spec};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 use tollgate_spec::listener::ListenerSpec;
-use tollgate_test_support::PATIENCE;
-use tollgate_test_support::raw_http::RawClient;
-use tollgate_test_support::raw_http2::{
+use tollgate_testing::PATIENCE;
+use tollgate_testing::raw_http::RawClient;
+use tollgate_testing::raw_http2::{
     END_HEADERS, END_STREAM, FrameClient, GOAWAY, HEADERS, block, frame, request,
 };
 

@@ -11,7 +11,7 @@ use crate::support::test_server::{TestServer, spec};
 use proptest::prelude::*;
 use tokio::io::AsyncWriteExt;
 use tollgate_spec::listener::ListenerSpec;
-use tollgate_test_support::{PATIENCE, until};
+use tollgate_testing::{PATIENCE, until};
 
 const SHORT: Duration = Duration::from_millis(50);
 const NEXT: &str = "GET /next HTTP/1.1\r\nHost: a\r\n\r\n";

@@ -9,8 +9,8 @@ use http_body_util::BodyExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc, oneshot};
-use tollgate_test_support::upstream::{RawConnection, ScriptedUpstream, values};
-use tollgate_test_support::{PATIENCE, until};
+use tollgate_testing::upstream::{RawConnection, ScriptedUpstream, values};
+use tollgate_testing::{PATIENCE, until};
 use tollgate_wire::body::{Body, BodyFailure, BoxError};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";

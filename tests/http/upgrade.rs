@@ -4,8 +4,8 @@ use crate::support::proxy_server::ProxyServer;
 use futures_util::{SinkExt, StreamExt};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
-use tollgate_test_support::until;
-use tollgate_test_support::upstream::{RawConnection, ScriptedUpstream, values};
+use tollgate_testing::until;
+use tollgate_testing::upstream::{RawConnection, ScriptedUpstream, values};
 
 /// A WebSocket server that sends every message back.
 async fn echo() -> ScriptedUpstream {

@@ -13,9 +13,9 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tollgate_proxy::upstream::tls::UpstreamTls;
-use tollgate_test_support::nginx::NginxServer;
-use tollgate_test_support::topology::{CapturedLog, CertificateAuthority};
-use tollgate_test_support::upstream::{RawConnection, ScriptedUpstream};
+use tollgate_testing::nginx::NginxServer;
+use tollgate_testing::topology::{CapturedLog, CertificateAuthority};
+use tollgate_testing::upstream::{RawConnection, ScriptedUpstream};
 use tollgate_wire::transport::tls::client::{ClientTls, ClientTlsSpec, PeerName};
 
 /// A response that says what the server saw.

@@ -50,14 +50,14 @@ const KNOWN_TO_FEW: [(&str, &[&str], &str); 2] = [
         &[
             "src/app",
             "crates/config/src",
-            "crates/torture",
-            "crates/test-support",
+            "crates/judge",
+            "crates/testing",
             "crates/limiter/src/shared.rs",
         ],
         "ask the trait `Store`",
     ),
     (
-        "crates/torture/src",
+        "crates/judge/src",
         &["src/cli"],
         "nothing that serves requests knows who judges it",
     ),
@@ -76,7 +76,7 @@ const REFUSED: [(&str, &str, &str); 3] = [
         "nothing that a person configures reads time",
     ),
     (
-        "crates/torture/src/judge",
+        "crates/judge/src/judge",
         "crates/limiter/src",
         "the judge shares no arithmetic with the limiter it judges",
     ),
@@ -287,10 +287,10 @@ mod tests {
                 "use tollgate_limiter::store::redis::RedisStore;",
             ),
             (
-                "crates/torture/src/judge/mod.rs",
+                "crates/judge/src/judge/mod.rs",
                 "use tollgate_limiter::request;",
             ),
-            ("src/app/start.rs", "use tollgate_torture::Limit;"),
+            ("src/app/start.rs", "use tollgate_judge::Limit;"),
         ];
         for (path, code) in misuses {
             assert_finds(&refused(&rooms(path, code)), path);
@@ -327,7 +327,7 @@ mod tests {
                 "pub struct Limiter;",
             ),
             ("crates/limiter/src/request/mod.rs", ""),
-            ("crates/torture/src/lib.rs", "pub struct Limit;"),
+            ("crates/judge/src/lib.rs", "pub struct Limit;"),
         ];
         files.retain(|(other, _)| *other != path);
         files.push((path, code));

@@ -21,7 +21,7 @@ const BASES: [&str; 16] = [
     "crates/policies/src/",
     "crates/team/src/",
     "crates/console/src/",
-    "crates/torture/src/",
+    "crates/judge/src/",
 ];
 
 /// Endings of files that are kept here.

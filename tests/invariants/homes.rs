@@ -79,7 +79,7 @@ const HTTP_CLIENTS: [(&str, &str); 4] = [
         "an operator's one request to the admin port, from a process that runs no gateway",
     ),
     (
-        "crates/torture/src/drive/http",
+        "crates/judge/src/drive/http",
         "is a client, of any gateway, and must not share what it judges",
     ),
 ];
@@ -87,10 +87,7 @@ const HTTP_CLIENTS: [(&str, &str); 4] = [
 /// Places that read time.
 const CLOCKS: [(&str, &str); 2] = [
     ("crates/limiter/src/clock", "the clock of all crates"),
-    (
-        "crates/test-support",
-        "tests wait for real servers in real time",
-    ),
+    ("crates/testing", "tests wait for real servers in real time"),
 ];
 
 /// Files of `algorithm/` that may name words of [`NO_ARITHMETIC`], which, and why.
@@ -459,12 +456,12 @@ mod tests {
         );
         assert_found(
             clients_at_home,
-            "crates/torture/src/drive/node.rs",
+            "crates/judge/src/drive/node.rs",
             "fn f() { hyper::client::conn::http1::handshake() }",
         );
         assert_passes(
             clients_at_home,
-            "crates/torture/src/drive/http.rs",
+            "crates/judge/src/drive/http.rs",
             "use hyper::client::conn::http1::handshake;",
         );
         assert_passes(
@@ -565,7 +562,7 @@ mod tests {
         )]));
         assert!(
             idle.iter()
-                .any(|finding| finding.starts_with("crates/torture/src/drive/http: ")),
+                .any(|finding| finding.starts_with("crates/judge/src/drive/http: ")),
             "{idle:?}"
         );
         assert!(

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value as Json, json};
 use tollgate_policies::database::Page;
 use tollgate_policies::people::{ApplicationRole, Rights};
-use tollgate_test_support::turns;
+use tollgate_testing::turns;
 
 use crate::editor::{await_revision, spend};
 use crate::port::Port;

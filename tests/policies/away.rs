@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use tollgate_test_support::turns;
+use tollgate_testing::turns;
 
 use crate::editor::{
     AGE, APPLIED, Editor, REFUSED, REVISION, await_log, await_revision, copy, first_edits, routes,

@@ -1,7 +1,7 @@
 //! `tollgate policy`: a file in and out, and the history as people read it.
 
 use tollgate_policies::people::{ApplicationRole, Rights};
-use tollgate_test_support::turns;
+use tollgate_testing::turns;
 
 use crate::editor::{await_revision, spend};
 use crate::port::{Port, file};

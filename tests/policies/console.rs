@@ -4,7 +4,7 @@
 use serde_json::json;
 use tollgate_policies::model::ObjectKind;
 use tollgate_policies::people::{ApplicationRole, Rights};
-use tollgate_test_support::turns;
+use tollgate_testing::turns;
 
 use crate::editor::{await_revision, edit, first_edits, routes, spend};
 use crate::port::Port;

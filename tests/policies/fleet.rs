@@ -9,8 +9,8 @@ use tollgate_limiter::store::inspect::{ChangeNotice, Inspect as _};
 use tollgate_limiter::store::redis::inspect::RedisInspector;
 use tollgate_limiter::store::redis::spec::RedisSpec;
 use tollgate_policies::model::ObjectKind;
-use tollgate_test_support::redis::RedisServer;
-use tollgate_test_support::turns;
+use tollgate_testing::redis::RedisServer;
+use tollgate_testing::turns;
 
 use crate::editor::{
     APPLIED, Editor, await_revision, edit, first_edits, owning, routes, spend, strategy,

@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::{Value as Json, json};
 use tollgate_policies::model::{Expected, ObjectEdit, ObjectId, ObjectKind};
 use tollgate_policies::people::{ApplicationRole, Rights};
-use tollgate_test_support::turns;
+use tollgate_testing::turns;
 
 use crate::editor::{Editor, REVISION, await_revision, edit, owning};
 use crate::port::{Port, PortAnswer};

@@ -4,7 +4,7 @@
 use serde_json::{Value as Json, json};
 use tollgate_policies::model::{Expected, ObjectEdit, ObjectId, ObjectKind};
 use tollgate_policies::people::{ApplicationRole, Rights};
-use tollgate_test_support::turns;
+use tollgate_testing::turns;
 
 use crate::editor::{await_revision, first_edits, owning, routes, spend};
 use crate::port::{Port, PortAnswer, file};

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use serde_json::{Value as Json, json};
 use tollgate_policies::model::{Expected, ObjectEdit, ObjectId, ObjectKind};
 use tollgate_policies::people::{ApplicationRole, FleetRole, Rights};
-use tollgate_test_support::turns;
+use tollgate_testing::turns;
 
 use crate::editor::{Editor, await_revision, first_edits, routes};
 use crate::port::Port;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value as Json, json};
 use tempfile::TempDir;
 use tollgate_policies::model::{ObjectKind, Revision};
-use tollgate_test_support::turns;
-use tollgate_test_support::upstream::{OK, ScriptedUpstream};
+use tollgate_testing::turns;
+use tollgate_testing::upstream::{OK, ScriptedUpstream};
 
 use crate::editor::{Editor, await_log, await_revision, copy, edit, owning, routes};
 use crate::front::{Fault, Front};

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::reader::{Message, Read, read, read_all};
 use crate::support::proxy_server::ProxyServer;
-use tollgate_test_support::PATIENCE;
+use tollgate_testing::PATIENCE;
 
 /// The last request of every client.
 const LAST: &str = "GET /last HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";

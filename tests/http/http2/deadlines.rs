@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::support::test_server::{TestServer, spec};
 use tollgate_spec::listener::ListenerSpec;
-use tollgate_test_support::raw_http2::{
+use tollgate_testing::raw_http2::{
     END_HEADERS, END_STREAM, FrameClient, GOAWAY, HEADERS, PREFACE, SETTINGS, block, frame, request,
 };
 

@@ -1,7 +1,7 @@
 //! Clients that make work and want nothing for it.
 
 use crate::support::test_server::{TestServer, spec};
-use tollgate_test_support::raw_http2::{
+use tollgate_testing::raw_http2::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, FrameClient, HEADERS, PING, PRIORITY, RST_STREAM,
     SETTINGS, WINDOW_UPDATE, block, frame, request,
 };

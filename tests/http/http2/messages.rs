@@ -2,7 +2,7 @@
 //! §7, §8.1.1).
 
 use crate::support::test_server::{TestServer, spec};
-use tollgate_test_support::raw_http2::{
+use tollgate_testing::raw_http2::{
     ACK, DATA, END_HEADERS, END_STREAM, FrameClient, HEADERS, PING, RST_STREAM, SETTINGS,
     WINDOW_UPDATE, block, frame, request,
 };
@@ -131,7 +131,7 @@ async fn a_malformed_frame_is_a_connection_error_with_the_code_of_its_kind() {
     client
         .send(
             [
-                tollgate_test_support::raw_http2::PREFACE,
+                tollgate_testing::raw_http2::PREFACE,
                 &frame(PING, 0, 0, &[0; 8]),
             ]
             .concat(),

@@ -4,10 +4,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::support::test_server::{TestServer, spec};
 use tollgate_spec::listener::ListenerSpec;
-use tollgate_test_support::raw_http2::{
+use tollgate_testing::raw_http2::{
     DATA, END_STREAM, FrameClient, GOAWAY, HEADERS, RST_STREAM, WINDOW_UPDATE, frame, request,
 };
-use tollgate_test_support::until;
+use tollgate_testing::until;
 
 use super::{CANCEL, INTERNAL_ERROR, NO_ERROR, SHORT};
 
@@ -157,7 +157,7 @@ async fn a_client_that_expects_a_100_gets_it_when_its_body_is_read() {
         HEADERS,
         4,
         5,
-        &tollgate_test_support::raw_http2::block(&request("POST", "/echo", &expects)),
+        &tollgate_testing::raw_http2::block(&request("POST", "/echo", &expects)),
     )];
     client
         .send([&sent[0][..], &frame(DATA, END_STREAM, 5, b"hi")].concat())
@@ -199,7 +199,7 @@ async fn a_drain_lets_streams_end_and_takes_no_new_ones() {
         .await;
     server.handled(1).await;
     let seen = server.seen.clone();
-    server.signal.start(tollgate_test_support::PATIENCE * 100);
+    server.signal.start(tollgate_testing::PATIENCE * 100);
     assert_eq!(client.next(GOAWAY).await.code(), NO_ERROR);
     seen.gate.add_permits(1);
     assert_eq!(client.of_stream(1).await.status(), 200);

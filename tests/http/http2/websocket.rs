@@ -3,10 +3,10 @@
 use crate::support::proxy_server::ProxyServer;
 use tokio::io::AsyncReadExt;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
-use tollgate_test_support::raw_http2::{
+use tollgate_testing::raw_http2::{
     DATA, END_STREAM, FrameClient, HEADERS, RST_STREAM, SETTINGS, frame,
 };
-use tollgate_test_support::upstream::{RawConnection, ScriptedUpstream};
+use tollgate_testing::upstream::{RawConnection, ScriptedUpstream};
 
 /// SETTINGS_ENABLE_CONNECT_PROTOCOL.
 const ENABLE_CONNECT_PROTOCOL: u8 = 8;
@@ -125,7 +125,7 @@ async fn a_client_that_resets_its_websocket_closes_that_of_the_upstream() {
     client
         .send(frame(RST_STREAM, 0, 1, &super::CANCEL.to_be_bytes()))
         .await;
-    tokio::time::timeout(tollgate_test_support::PATIENCE, wait)
+    tokio::time::timeout(tollgate_testing::PATIENCE, wait)
         .await
         .expect("the upstream's end closes")
         .unwrap();

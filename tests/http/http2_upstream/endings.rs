@@ -10,12 +10,12 @@ use crate::support::proxy_server::ProxyServer;
 use h2::Reason;
 use tokio::sync::{Barrier, Notify};
 use tollgate_limiter::clock;
-use tollgate_test_support::raw_http2::{
+use tollgate_testing::raw_http2::{
     DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, RST_STREAM, SETTINGS, block, frame,
 };
-use tollgate_test_support::topology::CapturedLog;
-use tollgate_test_support::until;
-use tollgate_test_support::upstream::{OK, RawConnection, ScriptedUpstream};
+use tollgate_testing::topology::CapturedLog;
+use tollgate_testing::until;
+use tollgate_testing::upstream::{OK, RawConnection, ScriptedUpstream};
 
 use super::{GET, Http2Server, POST, answer, exchange, whole};
 

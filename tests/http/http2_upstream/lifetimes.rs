@@ -4,8 +4,8 @@ use std::num::NonZeroUsize;
 
 use crate::support::proxy_server::ProxyServer;
 use h2::Reason;
-use tollgate_test_support::raw_http2::{END_HEADERS, HEADERS, block, frame};
-use tollgate_test_support::upstream::RawConnection;
+use tollgate_testing::raw_http2::{END_HEADERS, HEADERS, block, frame};
+use tollgate_testing::upstream::RawConnection;
 
 use super::endings::{go_away, ok};
 use super::{GET, Http2Server, exchange};

@@ -9,8 +9,8 @@ use futures_util::future::join_all;
 use http::Method;
 use tokio::io::AsyncReadExt;
 use tokio::sync::Barrier;
-use tollgate_test_support::raw_http2::{ACK, HEADERS, SETTINGS, frame};
-use tollgate_test_support::upstream::RawConnection;
+use tollgate_testing::raw_http2::{ACK, HEADERS, SETTINGS, frame};
+use tollgate_testing::upstream::RawConnection;
 
 use super::endings::ok;
 use super::websocket::WEBSOCKET;

@@ -12,8 +12,8 @@ use http_body_util::BodyExt;
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc};
 use tollgate_proxy::Proxy;
-use tollgate_test_support::until;
-use tollgate_test_support::upstream::{RawConnection, values};
+use tollgate_testing::until;
+use tollgate_testing::upstream::{RawConnection, values};
 use tollgate_wire::body::Body;
 
 use super::{GET, Http2Server, answer, content, exchange, respond, whole};

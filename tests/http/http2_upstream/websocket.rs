@@ -6,11 +6,11 @@ use h2::{Reason, RecvStream, SendStream, server};
 use http::{Method, Request, Response, StatusCode};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
-use tollgate_test_support::PATIENCE;
-use tollgate_test_support::raw_http2::{
+use tollgate_testing::PATIENCE;
+use tollgate_testing::raw_http2::{
     DATA, END_STREAM, FrameClient, HEADERS, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame, request,
 };
-use tollgate_test_support::upstream::{RawConnection, values};
+use tollgate_testing::upstream::{RawConnection, values};
 
 use super::{GET, Http2Server, answer, exchange, respond};
 

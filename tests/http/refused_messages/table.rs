@@ -1,7 +1,7 @@
 //! The table of refused messages: each in the form of both versions where both can write it, with
 //! the rule that it breaks and what becomes of it.
 
-use tollgate_test_support::raw_http2::{
+use tollgate_testing::raw_http2::{
     self, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, block,
 };
 

@@ -10,7 +10,7 @@ use tollgate_wire::error::Failure;
 
 use super::{NEXT, SHORT};
 use crate::support::test_server::{TestServer, spec};
-use tollgate_test_support::PATIENCE;
+use tollgate_testing::PATIENCE;
 
 async fn http2(server: &TestServer) -> SendRequest<Full<Bytes>> {
     let stream = server.connect().await.stream;

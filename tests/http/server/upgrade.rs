@@ -6,8 +6,8 @@ use tokio::io::AsyncWriteExt;
 
 use super::NEXT;
 use crate::support::test_server::{TestServer, spec};
-use tollgate_test_support::raw_http::RawClient;
-use tollgate_test_support::until;
+use tollgate_testing::raw_http::RawClient;
+use tollgate_testing::until;
 
 /// Asserts what the server sends next, outside of HTTP.
 async fn expect(client: &mut RawClient, bytes: &[u8]) {

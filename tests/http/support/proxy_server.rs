@@ -23,7 +23,7 @@ use tollgate_server::{
 use tollgate_spec::listener::ListenerSpec;
 use tollgate_spec::route::retry::RetryPolicy;
 use tollgate_spec::route::{Forward, HostPolicy, Rewrite};
-use tollgate_test_support::topology::CapturedLog;
+use tollgate_testing::topology::CapturedLog;
 use tollgate_wire::body::Body;
 use tollgate_wire::error::Failure;
 

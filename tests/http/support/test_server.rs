@@ -24,8 +24,8 @@ use tollgate_server::{
     OnUpgrade,
 };
 use tollgate_spec::listener::ListenerSpec;
-use tollgate_test_support::raw_http::RawClient;
-use tollgate_test_support::{PATIENCE, until};
+use tollgate_testing::raw_http::RawClient;
+use tollgate_testing::{PATIENCE, until};
 use tollgate_wire::body::{Body, BodyFailure, BoxError};
 use tollgate_wire::error::Failure;
 

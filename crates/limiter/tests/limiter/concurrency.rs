@@ -28,9 +28,9 @@ use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::{
     BucketCharge, Grant, PermitClaim, ServerId, Store, StoreError, StoreFailure,
 };
-use tollgate_test_support::node::connected;
-use tollgate_test_support::redis::RedisServer;
-use tollgate_test_support::{HOUR, charge, eventually, shape};
+use tollgate_testing::node::connected;
+use tollgate_testing::redis::RedisServer;
+use tollgate_testing::{HOUR, charge, eventually, shape};
 
 /// The store of all nodes, which may be away and counts what it is asked.
 struct SharedStore {

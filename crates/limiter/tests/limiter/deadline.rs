@@ -15,7 +15,7 @@ use tollgate_limiter::store::fleet_share::FleetShare;
 use tollgate_limiter::store::hash_reader::{FieldValue, HashReader};
 use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::{BucketCharge, Grant, PermitClaim, Store, StoreError, StoreFailure};
-use tollgate_test_support::node::{layer_that_asks_four_times, waiting_time};
+use tollgate_testing::node::{layer_that_asks_four_times, waiting_time};
 
 const TIMEOUT: Duration = Duration::from_millis(20);
 

@@ -8,7 +8,7 @@ use tollgate_limiter::algorithm::share::Share;
 use tollgate_limiter::algorithm::window::Window;
 use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::store::memory::MemoryStore;
-use tollgate_test_support::{HOUR, SECOND, charge, shape};
+use tollgate_testing::{HOUR, SECOND, charge, shape};
 
 #[test]
 fn a_table_full_of_one_limits_keys_denies_no_newcomer_of_another() {

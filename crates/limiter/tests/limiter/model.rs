@@ -27,8 +27,8 @@ use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::{
     BucketCharge, Grant, PermitClaim, ServerId, Store, StoreError, StoreFailure,
 };
-use tollgate_test_support::topology::CapturedLog;
-use tollgate_test_support::{HOUR, SECOND, charge, decide, decide_locally, shape};
+use tollgate_testing::topology::CapturedLog;
+use tollgate_testing::{HOUR, SECOND, charge, decide, decide_locally, shape};
 
 /// The admitted tokens, and when.
 #[derive(Default)]
@@ -695,7 +695,7 @@ async fn the_breaker_moves_once_per_change_however_many_fail_and_closes_when_all
     bad.failing.store(true, Ordering::Relaxed);
     let stores: Vec<Arc<dyn Store>> = vec![good.clone(), bad.clone()];
     let control = tokio::spawn(run_control(state.clone(), stores.clone()));
-    tollgate_test_support::eventually("the one that fails is probed again and again", || async {
+    tollgate_testing::eventually("the one that fails is probed again and again", || async {
         bad.asked.load(Ordering::Relaxed) > 3
     })
     .await;
@@ -707,7 +707,7 @@ async fn the_breaker_moves_once_per_change_however_many_fail_and_closes_when_all
     run_control(state, stores).await;
     assert!(breaker.is_open(), "one of two stores does not decide");
     bad.failing.store(false, Ordering::Relaxed);
-    tollgate_test_support::eventually("it closes", || async { !breaker.is_open() }).await;
+    tollgate_testing::eventually("it closes", || async { !breaker.is_open() }).await;
     assert!(
         said(r#"tollgate_store_breaker_transitions_total{to="closed"} 1"#)
             && said("tollgate_store_up 1")

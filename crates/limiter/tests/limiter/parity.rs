@@ -18,7 +18,7 @@ use tollgate_limiter::store::inspect::TokenGrant;
 use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::redis::ShippedScript;
 use tollgate_limiter::store::{BucketCharge, Grant, PermitClaim};
-use tollgate_test_support::{HOUR, SECOND, charge, shape};
+use tollgate_testing::{HOUR, SECOND, charge, shape};
 
 use crate::scripts::LuaScripts;
 

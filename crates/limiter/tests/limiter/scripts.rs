@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use mlua::{Function, Lua, LuaString, Table, Value, Variadic};
 use tollgate_limiter::store::redis::ShippedScript;
-use tollgate_test_support::SECOND;
+use tollgate_testing::SECOND;
 
 /// The part of Redis that the scripts use, on a clock of the test's own.
 #[derive(Default)]

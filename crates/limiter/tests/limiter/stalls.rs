@@ -17,7 +17,7 @@ use tollgate_limiter::store::adjustment::{AdjustmentBatch, AdjustmentResult};
 use tollgate_limiter::store::fleet_share::FleetShare;
 use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::{BucketCharge, Grant, PermitClaim, Store, StoreError, StoreFailure};
-use tollgate_test_support::{SECOND, charge, decide, shape};
+use tollgate_testing::{SECOND, charge, decide, shape};
 
 const TIMEOUT: Duration = Duration::from_millis(20);
 const STALL: Duration = Duration::from_millis(30);

@@ -13,10 +13,10 @@ use tollgate_limiter::store::adjustment::{
 use tollgate_limiter::store::redis::RedisStore;
 use tollgate_limiter::store::redis::spec::RedisSpec;
 use tollgate_limiter::store::{BucketCharge, Store, StoreError};
-use tollgate_test_support::node::{LimiterNode, connected};
-use tollgate_test_support::redis::{RedisServer, spec_at};
-use tollgate_test_support::topology::RedisCluster;
-use tollgate_test_support::{HOUR, charge, decide, eventually, shape};
+use tollgate_testing::node::{LimiterNode, connected};
+use tollgate_testing::redis::{RedisServer, spec_at};
+use tollgate_testing::topology::RedisCluster;
+use tollgate_testing::{HOUR, charge, decide, eventually, shape};
 
 use crate::delaying_proxy::DelayingProxy;
 

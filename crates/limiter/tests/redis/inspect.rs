@@ -7,9 +7,9 @@ use tollgate_limiter::store::inspect::{ChangeNotice, Inspect, TokenGrant};
 use tollgate_limiter::store::redis::RedisStore;
 use tollgate_limiter::store::redis::inspect::{ChangePosition, RedisInspector};
 use tollgate_limiter::store::{BucketCharge, Store, StoreError};
-use tollgate_test_support::node::connected;
-use tollgate_test_support::redis::{RedisServer, free_port, spec_at};
-use tollgate_test_support::{HOUR, PATIENCE, SECOND, charge, eventually, shape};
+use tollgate_testing::node::connected;
+use tollgate_testing::redis::{RedisServer, free_port, spec_at};
+use tollgate_testing::{HOUR, PATIENCE, SECOND, charge, eventually, shape};
 
 struct Fixture {
     server: RedisServer,

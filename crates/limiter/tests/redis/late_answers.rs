@@ -17,9 +17,9 @@ use tollgate_limiter::clock;
 use tollgate_limiter::decide::decision::DecidedBy;
 use tollgate_limiter::store::Store;
 use tollgate_limiter::store::redis::spec::RedisSpec;
-use tollgate_test_support::node::{LimiterNode, connected};
-use tollgate_test_support::redis::{RedisServer, spec_at};
-use tollgate_test_support::{HOUR, charge, decide, eventually, shape};
+use tollgate_testing::node::{LimiterNode, connected};
+use tollgate_testing::redis::{RedisServer, spec_at};
+use tollgate_testing::{HOUR, charge, decide, eventually, shape};
 
 const TIMEOUT: Duration = Duration::from_millis(200);
 

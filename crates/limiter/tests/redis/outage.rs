@@ -13,11 +13,9 @@ use tollgate_limiter::clock;
 use tollgate_limiter::decide::decision::DecidedBy;
 use tollgate_limiter::store::Store;
 use tollgate_limiter::store::redis::spec::RedisSpec;
-use tollgate_test_support::node::{
-    LimiterNode, connected, layer_that_asks_four_times, waiting_time,
-};
-use tollgate_test_support::redis::{RedisServer, free_port, spec_at};
-use tollgate_test_support::{HOUR, charge, decide, decide_locally, eventually, shape};
+use tollgate_testing::node::{LimiterNode, connected, layer_that_asks_four_times, waiting_time};
+use tollgate_testing::redis::{RedisServer, free_port, spec_at};
+use tollgate_testing::{HOUR, charge, decide, decide_locally, eventually, shape};
 
 /// A thousand decisions that neither wait nor ask the store.
 fn decides_without_the_store(node: &LimiterNode) {

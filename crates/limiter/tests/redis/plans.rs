@@ -22,8 +22,8 @@ use tollgate_limiter::request::headers::RATELIMIT_POLICY;
 use tollgate_limiter::store::fleet_share::FleetShare;
 use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::redis::RedisStore;
-use tollgate_test_support::eventually;
-use tollgate_test_support::redis::RedisServer;
+use tollgate_testing::eventually;
+use tollgate_testing::redis::RedisServer;
 use tower::{Layer, ServiceExt, service_fn};
 
 const CACHE: Duration = Duration::from_millis(100);
@@ -41,7 +41,7 @@ fn limit(change: impl FnOnce(&mut Limit)) -> LimitUse {
     };
     let rate = Rate {
         tokens: nonzero(5),
-        period_us: nonzero(tollgate_test_support::SECOND),
+        period_us: nonzero(tollgate_testing::SECOND),
     };
     let source = PlanSource::Hash(PlanHash {
         name: "plans".into(),
@@ -127,7 +127,7 @@ async fn a_cost_over_a_plans_burst_takes_a_full_bucket() {
     server.command(&["HSET", "t:plans", "small", "1/h burst=3", "narrow", "3/h"]);
     let rate = Rate {
         tokens: nonzero(5),
-        period_us: nonzero(tollgate_test_support::SECOND),
+        period_us: nonzero(tollgate_testing::SECOND),
     };
     for (tenant, algorithm, policy) in [
         (

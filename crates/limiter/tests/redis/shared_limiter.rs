@@ -11,8 +11,8 @@ use tollgate_limiter::request::headers::RATELIMIT_POLICY;
 use tollgate_limiter::store::inspect::{ChangeNotice, Inspect, TokenGrant};
 use tollgate_limiter::store::redis::inspect::RedisInspector;
 use tollgate_limiter::{Limit, LimitBuilder, RateLimitLayer, SharedLimiter, everyone, header};
-use tollgate_test_support::redis::RedisServer;
-use tollgate_test_support::{HOUR, charge, eventually, shape};
+use tollgate_testing::redis::RedisServer;
+use tollgate_testing::{HOUR, charge, eventually, shape};
 use tower::{Layer, ServiceExt, service_fn};
 
 const BURST: u64 = 20;

@@ -16,9 +16,9 @@ use tollgate_limiter::store::redis::spec::RedisSpec;
 use tollgate_limiter::store::redis::tls::TlsError;
 use tollgate_limiter::store::redis::{ConnectError, RedisStore};
 use tollgate_limiter::store::{PermitClaim, Store, StoreError};
-use tollgate_test_support::node::connected;
-use tollgate_test_support::redis::{RedisServer, free_port, spec_at};
-use tollgate_test_support::{HOUR, PATIENCE, SECOND, charge, eventually, shape};
+use tollgate_testing::node::connected;
+use tollgate_testing::redis::{RedisServer, free_port, spec_at};
+use tollgate_testing::{HOUR, PATIENCE, SECOND, charge, eventually, shape};
 
 async fn error_of(store: &RedisStore, key: &str) -> StoreError {
     store

@@ -11,9 +11,9 @@ use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::store::adjustment::{Adjustment, AdjustmentBatch, AdjustmentOutcome, Change};
 use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::{BucketCharge, Grant, PermitClaim, Store};
-use tollgate_test_support::node::connected;
-use tollgate_test_support::redis::RedisServer;
-use tollgate_test_support::{HOUR, SECOND, charge, eventually, shape};
+use tollgate_testing::node::connected;
+use tollgate_testing::redis::RedisServer;
+use tollgate_testing::{HOUR, SECOND, charge, eventually, shape};
 
 /// A store and what keeps it alive.
 struct Fixture {

@@ -17,12 +17,12 @@ use tollgate_limiter::store::redis::inspect::RedisInspector;
 use tollgate_limiter::store::redis::spec::RedisSpec;
 use tollgate_limiter::store::redis::tls::TlsSpec;
 use tollgate_limiter::store::{BucketCharge, Store, StoreError};
-use tollgate_test_support::node::{BUSY, LimiterNode, RECOVERY, connected};
-use tollgate_test_support::redis::{RedisServer, free_port};
-use tollgate_test_support::topology::{
+use tollgate_testing::node::{BUSY, LimiterNode, RECOVERY, connected};
+use tollgate_testing::redis::{RedisServer, free_port};
+use tollgate_testing::topology::{
     CapturedLog, CertificateAuthority, RedisCluster, SentinelGroup, cluster_is_up, spec, with_tls,
 };
-use tollgate_test_support::{HOUR, SECOND, charge, decide, eventually, eventually_within, shape};
+use tollgate_testing::{HOUR, SECOND, charge, decide, eventually, eventually_within, shape};
 
 #[tokio::test]
 async fn a_wrong_password_is_an_outage_until_the_acl_is_mended() {

@@ -355,7 +355,7 @@ fn data_folder() -> PathBuf {
 }
 
 /// A port that is free and of no other test of this machine, until this process ends: a socket in
-/// the abstract namespace stands for it, as in `tollgate_test_support::redis::reserve_port`.
+/// the abstract namespace stands for it, as in `tollgate_testing::redis::reserve_port`.
 pub fn free_port() -> u16 {
     loop {
         let port = fastrand::u16(10_000..32_000);

@@ -7,7 +7,7 @@ use tollgate_limiter::decide::decision::DecidedBy;
 use tollgate_limiter::store::{BucketCharge, StoreError};
 
 use super::manual_store::{Fixture, TIMEOUT};
-use tollgate_test_support::{HOUR, charge, decide, eventually, shape};
+use tollgate_testing::{HOUR, charge, decide, eventually, shape};
 
 fn of_ten(cost: u64) -> [BucketCharge; 1] {
     [charge("k", shape(10, HOUR, 10), cost)]

@@ -11,7 +11,7 @@ use tollgate_limiter::node::permits::PermitNeed;
 use tollgate_limiter::store::BucketCharge;
 
 use super::manual_store::Fixture;
-use tollgate_test_support::{SECOND, charge, checks, decide_locally, shape};
+use tollgate_testing::{SECOND, charge, checks, decide_locally, shape};
 
 const WAIT: Duration = Duration::from_millis(100);
 

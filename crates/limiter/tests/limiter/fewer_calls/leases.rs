@@ -8,7 +8,7 @@ use tollgate_limiter::store::adjustment::Change;
 use tollgate_limiter::store::inspect::CacheListener as _;
 
 use super::manual_store::Fixture;
-use tollgate_test_support::{HOUR, SECOND, charge, decide_locally, shape};
+use tollgate_testing::{HOUR, SECOND, charge, decide_locally, shape};
 
 fn leased(tokens: u64, period_us: u64, burst: u64) -> [BucketCharge; 1] {
     [charge("k", shape(tokens, period_us, burst).leased(1), 1)]

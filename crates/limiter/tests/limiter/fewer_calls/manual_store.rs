@@ -130,7 +130,7 @@ impl Fixture {
         let limiter = self.limiter.clone();
         let charges = charges.to_vec();
         let request =
-            tokio::spawn(async move { tollgate_test_support::decide(&limiter, &charges).await });
+            tokio::spawn(async move { tollgate_testing::decide(&limiter, &charges).await });
         tokio::task::yield_now().await;
         request
     }

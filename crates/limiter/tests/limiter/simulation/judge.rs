@@ -1,14 +1,14 @@
 //! The judge of a run: what was promised, and what a run shows instead.
 //!
 //! It shares no arithmetic with the limiter. Buckets are judged like gateways, by
-//! [`tollgate_torture::judge`].
+//! [`tollgate_judge::judge`].
 
 use std::num::NonZeroU64;
 
+use tollgate_judge::TestedLimit;
+use tollgate_judge::judge::{AdmittedRequest, judge};
 use tollgate_limiter::decide::decision::DecidedBy;
 use tollgate_limiter::limit::algorithm::Rate;
-use tollgate_torture::TestedLimit;
-use tollgate_torture::judge::{AdmittedRequest, judge};
 
 use super::run::{Observed, ObservedDecision};
 use super::schedule::{Fault, KeyPlan, LimitNumbers, MS, Schedule};

@@ -7,7 +7,7 @@ use std::fmt;
 use tollgate_limiter::algorithm::calendar::Period;
 use tollgate_limiter::algorithm::quota::Quota;
 use tollgate_limiter::algorithm::window::Window;
-use tollgate_test_support::{HOUR, shape};
+use tollgate_testing::{HOUR, shape};
 
 /// Microseconds in a millisecond: everything in a schedule is in milliseconds.
 pub const MS: u64 = 1_000;

@@ -1,7 +1,7 @@
 //! The terms of a run: the tokens beyond burst + rate · t that its faults concede to a key, as
 //! docs/exactness.md has them under "What an outage concedes". All figures of the terms are here.
 
-use tollgate_torture::judge::Concession;
+use tollgate_judge::judge::Concession;
 
 use super::schedule::{Fault, LimitNumbers, MS, Schedule};
 

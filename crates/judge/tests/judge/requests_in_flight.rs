@@ -5,11 +5,11 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tollgate_judge::plan::Counting;
+use tollgate_judge::{Backing, RunPlan, Scenario, TestedLimit};
 use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::redis::spec::RedisSpec;
-use tollgate_test_support::redis::RedisServer;
-use tollgate_torture::plan::Counting;
-use tollgate_torture::{Backing, RunPlan, Scenario, TestedLimit};
+use tollgate_testing::redis::RedisServer;
 
 use crate::leaky::Miser;
 use crate::{assert_kept, assert_over, custom, plan, variants};
@@ -106,13 +106,13 @@ fn variants_of(
     plan: &RunPlan,
     counting: Counting,
     backing: &Backing,
-) -> tollgate_torture::report::RunReport {
-    let cases = tollgate_torture::Case::variants(Scenario::Queue, plan);
+) -> tollgate_judge::report::RunReport {
+    let cases = tollgate_judge::Case::variants(Scenario::Queue, plan);
     let case = cases
         .into_iter()
         .find(|case| case.plan.counting == counting)
         .unwrap();
-    tollgate_torture::run_nodes(&case, backing, &mut |_| {}).unwrap()
+    tollgate_judge::run_nodes(&case, backing, &mut |_| {}).unwrap()
 }
 
 #[test]

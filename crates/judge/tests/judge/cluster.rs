@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use tollgate_judge::{Backing, Scenario};
 use tollgate_limiter::store::redis::spec::RedisSpec;
-use tollgate_test_support::topology::RedisCluster;
-use tollgate_torture::{Backing, Scenario};
+use tollgate_testing::topology::RedisCluster;
 
 use crate::{assert_kept, by, plan, run};
 

@@ -4,12 +4,12 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tollgate_judge::plan::Counting;
+use tollgate_judge::{self as torture, Backing, Case, RunPlan, Scenario, TestedLimit};
 use tollgate_limiter::limit::algorithm::Rate;
 use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::redis::spec::RedisSpec;
-use tollgate_test_support::redis::RedisServer;
-use tollgate_torture::plan::Counting;
-use tollgate_torture::{self as torture, Backing, Case, RunPlan, Scenario, TestedLimit};
+use tollgate_testing::redis::RedisServer;
 
 use crate::leaky::Miser;
 use crate::{assert_kept, assert_over, by, custom, plan, variants};

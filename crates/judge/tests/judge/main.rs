@@ -16,15 +16,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leaky::{Miser, OwnClock};
+use tollgate_judge as torture;
+use tollgate_judge::plan::{Counting, LoadPattern};
+use tollgate_judge::report::RunReport;
+use tollgate_judge::{Backing, Case, RunPlan, Scenario, TestedLimit};
 use tollgate_limiter::limit::algorithm::Rate;
 use tollgate_limiter::limit::definition::Consistency;
 use tollgate_limiter::store::Store;
 use tollgate_limiter::store::redis::spec::RedisSpec;
-use tollgate_test_support::redis::RedisServer;
-use tollgate_torture as torture;
-use tollgate_torture::plan::{Counting, LoadPattern};
-use tollgate_torture::report::RunReport;
-use tollgate_torture::{Backing, Case, RunPlan, Scenario, TestedLimit};
+use tollgate_testing::redis::RedisServer;
 
 fn plan(nodes: u32, millis: u64) -> RunPlan {
     fn nonzero(number: u64) -> NonZeroU64 {

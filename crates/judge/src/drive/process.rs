@@ -145,7 +145,7 @@ impl GatewayProcess {
     fn start(plan: &RunPlan, redis: &RedisSpec) -> Result<Self, Error> {
         let address = free_address()?;
         let file = std::env::temp_dir().join(format!(
-            "tollgate-torture-{}-{}.yaml",
+            "tollgate-judge-{}-{}.yaml",
             std::process::id(),
             address.port()
         ));
