@@ -2,8 +2,6 @@
 
 use std::process::Command;
 
-use tollgate_testing::turns;
-
 use crate::house::{House, PASSWORD};
 
 fn said(house: &House, args: &[&str]) -> String {
@@ -14,7 +12,6 @@ fn said(house: &House, args: &[&str]) -> String {
 
 #[test]
 fn accounts_are_made_changed_and_removed_by_commands() {
-    let _turn = turns::beside_others();
     let house = House::empty();
     assert_eq!(
         house.done(&["account", "list"]),
@@ -87,7 +84,6 @@ fn accounts_are_made_changed_and_removed_by_commands() {
 
 #[test]
 fn a_password_is_no_argument_and_stands_nowhere() {
-    let _turn = turns::beside_others();
     let house = House::with(&[("ada", &["--admin"])]);
     let refused = house.command(&["account", "create", "bob", "--password", PASSWORD]);
     assert_eq!(refused.status.code(), Some(2));
@@ -102,7 +98,6 @@ fn a_password_is_no_argument_and_stands_nowhere() {
 
 #[test]
 fn a_command_asks_by_its_token() {
-    let _turn = turns::beside_others();
     let house = House::with(&[("ada", &["--admin"])]);
     let admin = format!("http://{}", house.gateway.admin);
     let peek_by = |file: &[&str], token: Option<&str>| {

@@ -1,7 +1,5 @@
 //! Forms that somebody else has made up.
 
-use tollgate_testing::turns;
-
 use crate::house::House;
 
 const RESET: [(&str, &str); 4] = [
@@ -13,7 +11,6 @@ const RESET: [(&str, &str); 4] = [
 
 #[test]
 fn a_form_is_taken_from_its_own_session_and_site_alone() {
-    let _turn = turns::beside_others();
     let house = House::with(&[("ada", &["--admin"]), ("eve", &["--operator"])]);
     let (ada, eve) = (house.sign_in("ada"), house.sign_in("eve"));
     let path = "/console/limits/per-client/bucket";
@@ -61,7 +58,6 @@ fn a_form_is_taken_from_its_own_session_and_site_alone() {
 
 #[test]
 fn a_session_changes_nothing_by_the_pages_of_programs() {
-    let _turn = turns::beside_others();
     let house = House::with(&[("ada", &["--admin"])]);
     let ada = house.sign_in("ada");
     let path = "/buckets/per-client?client_ip=127.0.0.1";

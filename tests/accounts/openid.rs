@@ -3,7 +3,6 @@
 use std::thread;
 
 use serde_json::{Value as Json, json};
-use tollgate_testing::turns;
 
 use crate::house::{House, Reply, form_token};
 use crate::issuer::{IssuerKey, base64, now};
@@ -15,7 +14,6 @@ const ROLES: &str =
 
 #[test]
 fn whoever_the_provider_knows_comes_in_with_the_roles_of_their_groups() {
-    let _turn = turns::beside_others();
     let provider = Provider::start();
     let house = House::at(&provider.admin(ROLES), "http", None);
     house.done(&["account", "create", "root", "--admin"]);
@@ -106,7 +104,6 @@ fn whoever_the_provider_knows_comes_in_with_the_roles_of_their_groups() {
 
 #[test]
 fn what_is_not_for_this_sign_in_is_refused() {
-    let _turn = turns::beside_others();
     let provider = Provider::start();
     let house = House::at(&provider.admin(ROLES), "http", None);
     house.done(&["account", "create", "root", "--admin"]);
@@ -257,7 +254,6 @@ fn what_is_not_for_this_sign_in_is_refused() {
 
 #[test]
 fn those_without_a_role_or_an_account_stay_out() {
-    let _turn = turns::beside_others();
     let provider = Provider::start();
     let house = House::at(&provider.admin(ROLES), "http", None);
     house.done(&["account", "create", "root", "--admin"]);
@@ -333,7 +329,6 @@ fn those_without_a_role_or_an_account_stay_out() {
 
 #[test]
 fn a_provider_that_is_not_what_the_file_says_is_named() {
-    let _turn = turns::beside_others();
     let provider = Provider::start();
     for (metadata, why) in [
         (
@@ -384,7 +379,6 @@ fn a_provider_that_is_not_what_the_file_says_is_named() {
 
 #[test]
 fn a_provider_that_fails_is_asked_once_for_all_and_passwords_go_on() {
-    let _turn = turns::beside_others();
     for (mood, why) in [
         (ProviderMood::Away, "the provider cannot be asked: "),
         (ProviderMood::Slow, "no answer within 5 s"),
@@ -418,7 +412,6 @@ fn a_provider_that_fails_is_asked_once_for_all_and_passwords_go_on() {
 
 #[test]
 fn a_new_key_of_the_provider_is_looked_for_once() {
-    let _turn = turns::beside_others();
     let provider = Provider::start();
     let house = House::at(&provider.admin(ROLES), "http", None);
     assert!(session(&sign_in(&house, &provider, &json!({}))).is_some());
@@ -441,7 +434,6 @@ fn a_new_key_of_the_provider_is_looked_for_once() {
 
 #[test]
 fn a_browser_comes_back_to_the_address_that_the_file_has() {
-    let _turn = turns::beside_others();
     let provider = Provider::start();
     let house = House::at(&provider.admin(ROLES), "http", None);
     for host in [
@@ -483,7 +475,6 @@ fn a_browser_comes_back_to_the_address_that_the_file_has() {
 
 #[test]
 fn a_page_of_another_site_begins_no_sign_in() {
-    let _turn = turns::beside_others();
     let provider = Provider::start();
     let house = House::at(&provider.admin(ROLES), "http", None);
     let by = |site: &str| {
@@ -525,7 +516,6 @@ fn a_page_of_another_site_begins_no_sign_in() {
 
 #[test]
 fn without_a_password_it_is_the_provider_that_asks_who_somebody_is() {
-    let _turn = turns::beside_others();
     let provider = Provider::start();
     let house = House::at(&provider.admin(ROLES), "http", None);
     house.done(&["account", "create", "root", "--admin"]);
@@ -614,7 +604,6 @@ fn without_a_password_it_is_the_provider_that_asks_who_somebody_is() {
 
 #[test]
 fn strangers_start_sign_ins_within_bounds() {
-    let _turn = turns::beside_others();
     let provider = Provider::start();
     let house = House::at(&provider.admin(ROLES), "http", None);
     let statuses: Vec<_> = (0..70)
@@ -641,7 +630,6 @@ fn strangers_start_sign_ins_within_bounds() {
 
 #[test]
 fn whoever_loses_all_groups_loses_sessions_and_tokens() {
-    let _turn = turns::beside_others();
     let provider = Provider::start();
     let house = House::at(&provider.admin(ROLES), "http", None);
     house.done(&["account", "create", "root", "--admin"]);
@@ -729,7 +717,6 @@ fn whoever_loses_all_groups_loses_sessions_and_tokens() {
 
 #[test]
 fn an_administrator_binds_an_account_to_somebody() {
-    let _turn = turns::beside_others();
     let provider = Provider::start();
     let house = House::at(&provider.admin(""), "http", None);
     house.done(&["account", "create", "root", "--admin"]);
@@ -779,7 +766,6 @@ fn an_administrator_binds_an_account_to_somebody() {
 
 #[test]
 fn a_renewed_client_secret_keeps_no_policies_out() {
-    let _turn = turns::beside_others();
     let provider = Provider::start();
     let house = House::at(&provider.admin(""), "http", None);
     house.done(&["account", "create", "root", "--admin"]);

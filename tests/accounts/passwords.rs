@@ -1,13 +1,10 @@
 //! Passwords that are guessed.
 
-use tollgate_testing::turns;
-
 use crate::house::{House, PASSWORD, form_token};
 use crate::process::curl;
 
 #[test]
 fn nobody_learns_which_accounts_there_are() {
-    let _turn = turns::beside_others();
     let house = House::with(&[("ada", &["--admin"]), ("bob", &["--operator"])]);
     house.done(&["account", "create", "robot", "--operator", "--no-password"]);
     house.done(&["account", "disable", "bob"]);
@@ -27,7 +24,6 @@ fn nobody_learns_which_accounts_there_are() {
 
 #[test]
 fn a_flood_of_guesses_is_stopped_before_anything_is_hashed() {
-    let _turn = turns::beside_others();
     let house = House::with(&[("ada", &["--admin"])]);
     let signed_in = house.sign_in("ada");
     for guess in 0..10 {
@@ -58,7 +54,6 @@ fn a_flood_of_guesses_is_stopped_before_anything_is_hashed() {
 #[test]
 fn what_is_typed_as_a_name_is_kept_only_if_it_is_one() {
     const TYPED: &str = "My-Secret-Passw0rd";
-    let _turn = turns::beside_others();
     let house = House::with(&[("ada", &["--admin"])]);
     for name in [TYPED, "My Secret Passw0rd", "ada"] {
         assert_eq!(
@@ -90,7 +85,6 @@ fn what_is_typed_as_a_name_is_kept_only_if_it_is_one() {
 
 #[test]
 fn whoever_guesses_elsewhere_keeps_nobody_out() {
-    let _turn = turns::beside_others();
     let house = House::with(&[("ada", &["--admin"])]);
     for guess in 0..10 {
         assert_eq!(
@@ -125,7 +119,6 @@ fn whoever_guesses_elsewhere_keeps_nobody_out() {
 
 #[test]
 fn a_flood_of_tokens_is_stopped_before_the_database_is_asked() {
-    let _turn = turns::beside_others();
     let house = House::with(&[("ada", &["--admin"])]);
     let token = house.token("ada");
     // More than the bound of valid ones changes nothing.
@@ -160,7 +153,6 @@ fn a_flood_of_tokens_is_stopped_before_the_database_is_asked() {
 
 #[test]
 fn a_flood_of_sessions_is_stopped_before_the_database_is_asked() {
-    let _turn = turns::beside_others();
     let house = House::with(&[("ada", &["--admin"])]);
     let ada = house.sign_in("ada");
     // More than the bound of valid ones changes nothing.
@@ -200,7 +192,6 @@ fn a_flood_of_sessions_is_stopped_before_the_database_is_asked() {
 
 #[test]
 fn a_page_of_another_name_uses_up_no_bound() {
-    let _turn = turns::beside_others();
     let house = House::with(&[("ada", &["--admin"])]);
     let host = format!("evil.example:{}", house.gateway.admin.port());
     for index in 0..100 {
@@ -227,7 +218,6 @@ fn a_page_of_another_name_uses_up_no_bound() {
 
 #[test]
 fn behind_a_trusted_proxy_the_bounds_and_the_audit_log_have_its_clients() {
-    let _turn = turns::beside_others();
     let house = House::behind_proxy("https://gate.example");
     house.done(&["account", "create", "ada", "--admin"]);
     // Made before: the bound lets one more through each second.
@@ -269,7 +259,6 @@ fn behind_a_trusted_proxy_the_bounds_and_the_audit_log_have_its_clients() {
 #[test]
 fn a_token_is_made_by_whoever_knows_the_password_and_ends_with_it() {
     const NEXT: &str = "another horse battery";
-    let _turn = turns::beside_others();
     let house = House::with(&[("ada", &["--admin"]), ("bob", &["--operator"])]);
     let make = |password: &str| {
         let fields = [
@@ -355,7 +344,6 @@ fn a_token_is_made_by_whoever_knows_the_password_and_ends_with_it() {
 #[test]
 fn an_open_browser_of_an_admin_makes_no_lasting_way_in() {
     const NEXT: &str = "another horse battery";
-    let _turn = turns::beside_others();
     let house = House::with(&[("ada", &["--admin"]), ("bob", &[])]);
     house.done(&["account", "disable", "bob"]);
     let ada = house.sign_in("ada");
@@ -438,7 +426,6 @@ fn an_open_browser_of_an_admin_makes_no_lasting_way_in() {
 
 #[test]
 fn nobody_fills_the_audit_log_by_their_own_account() {
-    let _turn = turns::beside_others();
     let house = House::with(&[("ada", &["--admin"]), ("bob", &[])]);
     let bob = house.sign_in("bob");
     let fields = [

@@ -5,8 +5,6 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tollgate_testing::turns;
-
 use crate::house::{BrowserSession, House, PASSWORD};
 use crate::process::{eventually, status};
 
@@ -143,7 +141,6 @@ const CHANGES: [(&str, &FormFields, &str); 12] = [
 
 #[test]
 fn every_role_may_do_what_the_tables_say() {
-    let _turn = turns::beside_others();
     let house = House::with(&ROLES);
     house.done(&["account", "create", "spare", "--no-password"]);
     for (place, (name, _)) in ROLES.iter().enumerate() {
@@ -193,7 +190,6 @@ fn every_role_may_do_what_the_tables_say() {
 /// The finder of a dashboard's token changes nothing by it.
 #[test]
 fn a_token_that_looks_resets_no_bucket() {
-    let _turn = turns::beside_others();
     let house = House::with(&[("ada", &["--admin"]), ("olga", &["--operator"])]);
     for name in ["ada", "olga"] {
         let fields = [
@@ -242,7 +238,6 @@ fn links_lead_to_open_pages(name: &str, session: &BrowserSession<'_>) {
 
 #[test]
 fn a_refusal_names_the_role_and_is_in_the_audit_log() {
-    let _turn = turns::beside_others();
     let house = House::with(&[("ada", &["--admin"]), ("eve", &["--role", "shop=viewer"])]);
     let eve = house.sign_in("eve");
     let refused = eve.post(
@@ -275,7 +270,6 @@ fn a_refusal_names_the_role_and_is_in_the_audit_log() {
 
 #[test]
 fn a_refusal_is_in_the_audit_log_though_its_client_goes_away() {
-    let _turn = turns::beside_others();
     let house = House::with(&[("ada", &["--admin"]), ("eve", &["--role", "shop=viewer"])]);
     let (token, admin) = (house.token("eve"), house.gateway.admin);
     let head = format!(
@@ -295,7 +289,6 @@ fn a_refusal_is_in_the_audit_log_though_its_client_goes_away() {
 
 #[test]
 fn a_form_changes_one_thing_of_the_account_that_it_was_made_for() {
-    let _turn = turns::beside_others();
     let accounts: [(&str, &[&str]); 4] = [
         ("ada", &["--admin"]),
         ("zoe", &["--role", "shop=owner"]),
@@ -375,7 +368,6 @@ fn a_form_changes_one_thing_of_the_account_that_it_was_made_for() {
 
 #[test]
 fn whoever_is_shut_out_while_a_form_is_on_its_way_changes_nothing() {
-    let _turn = turns::beside_others();
     let accounts: [(&str, &[&str]); 3] = [
         ("ada", &["--admin"]),
         ("zoe", &["--role", "shop=owner"]),
@@ -432,7 +424,6 @@ fn whoever_is_shut_out_while_a_form_is_on_its_way_changes_nothing() {
 
 #[test]
 fn roles_that_come_and_go_keep_nobody_from_signing_in() {
-    let _turn = turns::beside_others();
     let accounts: [(&str, &[&str]); 2] =
         [("ada", &["--admin"]), ("owner", &["--role", "shop=owner"])];
     let house = House::with(&accounts);
@@ -467,7 +458,6 @@ fn roles_that_come_and_go_keep_nobody_from_signing_in() {
 
 #[test]
 fn what_an_operator_does_is_in_the_audit_log_by_their_account() {
-    let _turn = turns::beside_others();
     let house = House::with(&[("ada", &["--admin"]), ("bob", &["--operator"])]);
     let token = house.token("bob");
     let reset = house.by_token("DELETE", BUCKET, &token);
@@ -490,7 +480,6 @@ fn what_an_operator_does_is_in_the_audit_log_by_their_account() {
 
 #[test]
 fn an_owner_sees_of_others_only_what_is_the_owners_to_give() {
-    let _turn = turns::beside_others();
     let accounts: [(&str, &[&str]); 3] = [
         ("ada", &["--admin"]),
         ("owner", &["--role", "shop=owner"]),
@@ -529,7 +518,6 @@ fn an_owner_sees_of_others_only_what_is_the_owners_to_give() {
 
 #[test]
 fn keys_of_those_who_are_denied_are_shown_to_whoever_may_look_at_the_limit() {
-    let _turn = turns::beside_others();
     let house = House::with(&[
         ("ada", &["--operator"]),
         ("vera", &["--role", "shop=viewer"]),
@@ -555,7 +543,6 @@ fn keys_of_those_who_are_denied_are_shown_to_whoever_may_look_at_the_limit() {
 
 #[test]
 fn nobody_fills_the_audit_log_with_refusals() {
-    let _turn = turns::beside_others();
     let house = House::with(&[("ada", &["--admin"]), ("vera", &["--role", "shop=viewer"])]);
     let token = house.token("vera");
     (0..70).for_each(|_| assert_eq!(house.by_token("DELETE", BUCKET, &token).status, 403));

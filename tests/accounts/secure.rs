@@ -4,7 +4,6 @@ use std::path::Path;
 use std::process::Command;
 
 use tollgate_testing::topology::CertificateAuthority;
-use tollgate_testing::turns;
 
 use crate::house::{House, PASSWORD};
 use crate::process::curl;
@@ -25,7 +24,6 @@ fn live_a_day(house: &House) -> String {
 
 #[test]
 fn over_tls_of_the_port_a_session_is_sent_by_https_to_this_host_alone() {
-    let _turn = turns::beside_others();
     let authority = CertificateAuthority::create();
     authority.issue("admin", "IP:127.0.0.1");
     let (cert, key) = (authority.path("admin.pem"), authority.path("admin.key"));
@@ -43,7 +41,6 @@ fn over_tls_of_the_port_a_session_is_sent_by_https_to_this_host_alone() {
 
 #[test]
 fn a_command_asks_by_https_and_sends_no_token_in_the_clear() {
-    let _turn = turns::beside_others();
     let authority = CertificateAuthority::create();
     authority.issue("admin", "IP:127.0.0.1");
     let (cert, key) = (authority.path("admin.pem"), authority.path("admin.key"));
@@ -102,7 +99,6 @@ fn a_command_asks_by_https_and_sends_no_token_in_the_clear() {
 
 #[test]
 fn behind_a_proxy_with_tls_so_it_is() {
-    let _turn = turns::beside_others();
     let house = House::at(
         ", public_url: 'https://gate.example'",
         "http",
@@ -136,7 +132,6 @@ fn behind_a_proxy_with_tls_so_it_is() {
 
 #[test]
 fn in_the_clear_on_this_machine_a_browser_keeps_it_all_the_same() {
-    let _turn = turns::beside_others();
     let cookie = live_a_day(&House::empty());
     assert!(
         cookie.starts_with("tollgate=tgs_")

@@ -3,14 +3,12 @@
 use std::time::{Duration, Instant};
 
 use tollgate_policies::people::SessionTerms;
-use tollgate_testing::turns;
 
 use crate::house::{House, PASSWORD};
 use crate::process::eventually;
 
 #[test]
 fn only_probes_and_metrics_are_open_to_everybody() {
-    let _turn = turns::beside_others();
     let house = House::with(&[("ada", &["--admin"])]);
     for open in ["/livez", "/readyz", "/metrics"] {
         assert_eq!(house.get(open).status, 200, "{open}");
@@ -71,7 +69,6 @@ fn only_probes_and_metrics_are_open_to_everybody() {
 
 #[test]
 fn without_an_account_everybody_is_told_how_to_make_the_first() {
-    let _turn = turns::beside_others();
     let house = House::empty();
     for page in ["/limits", "/console/sign-in"] {
         let reply = house.get(page);
@@ -92,7 +89,6 @@ fn without_an_account_everybody_is_told_how_to_make_the_first() {
 
 #[test]
 fn a_stolen_cookie_opens_nothing_after_its_owner_has_signed_out() {
-    let _turn = turns::beside_others();
     let house = House::with(&[("ada", &["--admin"])]);
     let ada = house.sign_in("ada");
     let form = ada.form_token();
@@ -138,7 +134,6 @@ fn a_stolen_cookie_opens_nothing_after_its_owner_has_signed_out() {
 
 #[test]
 fn whoever_signs_out_everywhere_leaves_no_session_behind() {
-    let _turn = turns::beside_others();
     let house = House::with(&[("ada", &["--admin"]), ("bob", &["--operator"])]);
     let (here, elsewhere, bob, token) = (
         house.sign_in("ada"),
@@ -174,7 +169,6 @@ fn whoever_signs_out_everywhere_leaves_no_session_behind() {
 
 #[test]
 fn each_sign_in_begins_a_session_of_its_own() {
-    let _turn = turns::beside_others();
     let house = House::with(&[("ada", &["--admin"])]);
     // A secret that somebody else has put there is not taken over.
     let planted = "tollgate=tgs_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
@@ -201,7 +195,6 @@ fn each_sign_in_begins_a_session_of_its_own() {
 
 #[test]
 fn whoever_is_disabled_is_out_at_once() {
-    let _turn = turns::beside_others();
     let house = House::with(&[("ada", &["--admin"]), ("bob", &["--operator"])]);
     let (bob, token) = (house.sign_in("bob"), house.token("bob"));
     assert_eq!(
@@ -232,7 +225,6 @@ fn whoever_is_disabled_is_out_at_once() {
 
 #[test]
 fn a_new_password_ends_all_other_sessions() {
-    let _turn = turns::beside_others();
     let house = House::with(&[("ada", &["--admin"])]);
     let (here, elsewhere) = (house.sign_in("ada"), house.sign_in("ada"));
     let new = [
@@ -282,7 +274,6 @@ fn a_page_that_is_left_open_keeps_no_session_alive() {
         idle: Duration::from_secs(16),
         absolute: Duration::from_secs(600),
     };
-    let _turn = turns::beside_others();
     let house = House::with(&[("ada", &["--admin"])]);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let people = house.people();

@@ -12,7 +12,6 @@ use std::time::Duration;
 use regex::Regex;
 use serde_json::Value;
 use tempfile::TempDir;
-use tollgate_testing::turns;
 
 use crate::process::{Gateway, curl, eventually, status};
 
@@ -157,7 +156,6 @@ fn say(gateway: &Gateway, head: &[u8]) -> String {
 
 #[test]
 fn a_line_has_the_endpoint_its_times_and_the_bytes_both_ways() {
-    let _turn = turns::beside_others();
     let (folder, gateway) = start_with_file("json", "");
     let sent = "x".repeat(1000);
     assert_eq!(
@@ -206,7 +204,6 @@ fn a_line_has_the_endpoint_its_times_and_the_bytes_both_ways() {
 
 #[test]
 fn a_referer_with_a_user_is_left_out() {
-    let _turn = turns::beside_others();
     let (folder, gateway) = start_with_file("json", "");
     let logged = |referer: &str| {
         assert_eq!(
@@ -227,7 +224,6 @@ fn a_referer_with_a_user_is_left_out() {
 
 #[test]
 fn a_line_has_the_client_the_host_and_the_version_of_the_request() {
-    let _turn = turns::beside_others();
     let (folder, gateway) = start_with_file("json", "");
     let answer = curl(&[
         "-0",
@@ -256,7 +252,6 @@ fn a_line_has_the_client_the_host_and_the_version_of_the_request() {
 
 #[test]
 fn a_request_that_was_sent_again_names_its_last_endpoint_and_counts_the_attempts() {
-    let _turn = turns::beside_others();
     let (folder, gateway) = start_with_file("json", "");
     status(&[&gateway.url("/orders")]);
     let healthy = line(&folder)["endpoint"].clone();
@@ -285,7 +280,6 @@ fn a_request_that_was_sent_again_names_its_last_endpoint_and_counts_the_attempts
 
 #[test]
 fn a_split_names_the_upstream_it_chose_and_copies_have_no_lines() {
-    let _turn = turns::beside_others();
     let (folder, gateway) = start_with_file("json", "");
     for _ in 0..3 {
         status(&[&gateway.url("/split")]);
@@ -301,7 +295,6 @@ fn a_split_names_the_upstream_it_chose_and_copies_have_no_lines() {
 
 #[test]
 fn a_denied_request_names_its_limit_and_the_hash_that_shows_its_bucket() {
-    let _turn = turns::beside_others();
     let (folder, gateway) = start_with_file("json", "");
     let ask = || status(&["-H", "x-api-key: sesame", &gateway.url("/few")]);
     assert_eq!(ask(), 200);
@@ -360,7 +353,6 @@ fn a_denied_request_names_its_limit_and_the_hash_that_shows_its_bucket() {
 
 #[test]
 fn an_extended_line_has_the_way_and_the_limit_behind_a_combined_one() {
-    let _turn = turns::beside_others();
     let (folder, gateway) = start_with_file("extended", "");
     let path = folder.path().join("access.log");
     let id = ["-H", "x-api-key: a\"b"];
@@ -419,7 +411,6 @@ fn an_extended_line_has_the_way_and_the_limit_behind_a_combined_one() {
 
 #[test]
 fn nothing_that_a_client_sends_breaks_a_line() {
-    let _turn = turns::beside_others();
     let hostile: &[u8] = b"a\"b\\c \xe9\x9b\xff\t\\x22\\\"}, 'evil': [1 - - [";
     let fields = [
         b"User-Agent: ".as_slice(),
@@ -488,7 +479,6 @@ fn nothing_that_a_client_sends_breaks_a_line() {
 /// is seen.
 #[test]
 fn a_line_of_the_longest_texts_says_where_they_were_cut_and_stays_readable() {
-    let _turn = turns::beside_others();
     let (folder, gateway) = start_with_file("json", "");
     let long = [0xff_u8; 4000];
     let head = [
@@ -515,7 +505,6 @@ fn a_line_of_the_longest_texts_says_where_they_were_cut_and_stays_readable() {
 
 #[test]
 fn a_sighup_opens_the_file_anew_whatever_becomes_of_the_configuration() {
-    let _turn = turns::beside_others();
     let (folder, gateway) = start_with_file("json", "");
     let (path, moved) = (
         folder.path().join("access.log"),
@@ -539,7 +528,6 @@ fn a_sighup_opens_the_file_anew_whatever_becomes_of_the_configuration() {
 
 #[test]
 fn a_reload_changes_format_and_destination_and_turns_it_off() {
-    let _turn = turns::beside_others();
     let (folder, gateway) = start_with_file("json", "");
     let (json, combined) = (
         folder.path().join("access.log"),
@@ -586,7 +574,6 @@ fn a_reload_changes_format_and_destination_and_turns_it_off() {
 
 #[test]
 fn a_full_disk_costs_lines_and_nothing_else() {
-    let _turn = turns::beside_others();
     let gateway = start("{to: /dev/full}");
     assert_eq!(gateway.metric("tollgate_access_log_dropped_total"), 0.0);
     for _ in 0..3 {
@@ -605,7 +592,6 @@ fn a_full_disk_costs_lines_and_nothing_else() {
 
 #[test]
 fn a_syslog_may_be_away_and_come_back() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
     let gateway = start(&format!("{{to: 'unix:{}'}}", path.display()));
@@ -644,7 +630,6 @@ fn a_syslog_may_be_away_and_come_back() {
 
 #[test]
 fn lines_go_over_udp_and_over_tcp() {
-    let _turn = turns::beside_others();
     let syslog = UdpSocket::bind("127.0.0.1:0").unwrap();
     syslog
         .set_read_timeout(Some(Duration::from_secs(20)))
@@ -681,7 +666,6 @@ fn lines_go_over_udp_and_over_tcp() {
 
 #[test]
 fn a_reader_that_reads_nothing_keeps_no_request() {
-    let _turn = turns::beside_others();
     let collector = TcpListener::bind("127.0.0.1:0").unwrap();
     let gateway = start(&format!(
         "{{to: 'tcp://{}'}}",
@@ -705,7 +689,6 @@ fn a_reader_that_reads_nothing_keeps_no_request() {
 
 #[test]
 fn a_client_that_goes_away_within_its_body_is_logged_like_others_that_go_away() {
-    let _turn = turns::beside_others();
     let (folder, gateway) = start_with_file("json", "");
     let head = b"POST /orders HTTP/1.1\r\nHost: a\r\n";
     for framing in [
@@ -743,7 +726,6 @@ fn a_client_that_goes_away_within_its_body_is_logged_like_others_that_go_away() 
 
 #[test]
 fn a_sample_leaves_out_successes_alone() {
-    let _turn = turns::beside_others();
     let (folder, gateway) = start_with_file("json", ", sample: 0%");
     assert_eq!(
         [
@@ -796,7 +778,6 @@ fn a_sample_leaves_out_successes_alone() {
 
 #[test]
 fn a_route_without_a_log_has_no_lines_and_the_others_have() {
-    let _turn = turns::beside_others();
     let (folder, gateway) = start_with_file("json", "");
     assert_eq!(status(&[&gateway.url("/quiet")]), 200);
     assert_eq!(

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
 use tollgate_testing::raw_http2::{END_STREAM, FrameClient, HEADERS};
-use tollgate_testing::turns;
 
 use crate::process::{Gateway, curl, eventually, status};
 
@@ -64,7 +63,6 @@ fn last_words(client: &mut TcpStream) -> String {
 
 #[test]
 fn unfinished_requests_block_the_admin_port_for_seconds_only() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(ROUTES);
     let started = Instant::now();
     let half = b"GET /livez HTTP/1.1\r\nHost: a\r\nX-Slow: ";
@@ -90,7 +88,6 @@ fn unfinished_requests_block_the_admin_port_for_seconds_only() {
 
 #[test]
 fn a_few_addresses_do_not_hold_all_connections() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(ROUTES);
     let addresses =
         (0..300_u16).map(|place| Ipv4Addr::new(127, 0, 0, if place % 2 == 0 { 2 } else { 3 }));
@@ -128,7 +125,6 @@ async fn untaken_answers(gateway: &Gateway, path: &str, count: u32) -> (FrameCli
 
 #[tokio::test]
 async fn answers_that_a_client_does_not_take_are_few() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(ROUTES);
     for (path, most) in [("/metrics", 2), ("/", 32)] {
         let (client, statuses) = untaken_answers(&gateway, path, 100).await;
@@ -163,7 +159,6 @@ async fn answers_that_a_client_does_not_take_are_few() {
 
 #[test]
 fn behind_a_trusted_proxy_each_client_has_a_share() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(&format!("trusted_proxies: [127.0.0.1]\n{ROUTES}"));
     let slow = b"GET /metrics HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 203.0.113.1\r\n\r\n";
     let held: Vec<Option<TcpStream>> = (0..140)
@@ -181,7 +176,6 @@ fn behind_a_trusted_proxy_each_client_has_a_share() {
 
 #[test]
 fn the_admin_port_refuses_ambiguous_requests() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(ROUTES);
     let smuggled = b"DELETE /buckets/x HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n";
     let answer = last_words(&mut send(&gateway, smuggled));

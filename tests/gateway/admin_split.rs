@@ -53,7 +53,6 @@ fn over_tls(gateway: &Gateway, authority: &CertificateAuthority, path: &str) -> 
 
 #[test]
 fn the_port_of_probes_has_nothing_else() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(&routes("probe_address: '127.0.0.1:0'", ""));
     let probes = gateway.probes.unwrap();
     assert_ne!(probes, gateway.admin);
@@ -102,7 +101,6 @@ fn the_port_of_probes_has_nothing_else() {
 
 #[test]
 fn the_admin_port_speaks_tls_and_follows_its_certificate() {
-    let _turn = turns::beside_others();
     let authority = CertificateAuthority::create();
     authority.issue("admin", "IP:127.0.0.1");
     let admin = format!(
@@ -155,7 +153,6 @@ fn the_admin_port_speaks_tls_and_follows_its_certificate() {
 
 #[test]
 fn a_successor_takes_over_both_ports() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     let handover = format!("handover: {}/handover.sock", folder.path().display());
     let file = routes("probe_address: '127.0.0.1:0'", &handover);
@@ -172,7 +169,6 @@ fn a_successor_takes_over_both_ports() {
 
 #[test]
 fn health_asks_the_port_of_probes() {
-    let _turn = turns::beside_others();
     let authority = CertificateAuthority::create();
     authority.issue("admin", "IP:127.0.0.1");
     let admin = tls(&authority, "");

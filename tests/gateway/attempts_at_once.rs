@@ -9,7 +9,6 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use tollgate_testing::redis::RedisServer;
-use tollgate_testing::turns;
 
 use crate::authenticators::key_hash;
 use crate::process::{Gateway, eventually};
@@ -122,7 +121,6 @@ fn lookups(gateway: &Gateway, outcome: &str) -> f64 {
 
 #[test]
 fn good_keys_that_come_at_once_are_all_taken() {
-    let _turn = turns::beside_others();
     let (_redis, gateway) = with_keys();
     assert_eq!(
         at_once(&gateway, keys("good", 0..200)),
@@ -133,7 +131,6 @@ fn good_keys_that_come_at_once_are_all_taken() {
 
 #[test]
 fn of_bad_keys_that_come_at_once_no_more_than_the_bound_are_looked_up() {
-    let _turn = turns::beside_others();
     let (_redis, gateway) = with_keys();
     assert_eq!(
         at_once(&gateway, keys("bad", 0..200)),
@@ -144,7 +141,6 @@ fn of_bad_keys_that_come_at_once_no_more_than_the_bound_are_looked_up() {
 
 #[test]
 fn bad_keys_below_the_bound_keep_no_good_one_out_and_those_over_it_are_not_looked_up() {
-    let _turn = turns::beside_others();
     let (_redis, gateway) = with_keys();
     let mut mixed = keys("good", 0..100);
     for (place, bad) in keys("bad", 0..BOUND - 1).into_iter().enumerate() {
@@ -172,7 +168,6 @@ fn bad_keys_below_the_bound_keep_no_good_one_out_and_those_over_it_are_not_looke
 
 #[test]
 fn clients_that_go_away_leave_their_places() {
-    let _turn = turns::beside_others();
     // A single worker takes the requests in their order.
     let (redis, gateway) = keys_of(&KEYS.replace("workers: 2", "workers: 1"));
     let mut good = keys("good", 0..200).into_iter();
@@ -246,7 +241,6 @@ fn hashes(gateway: &Gateway) -> f64 {
 
 #[test]
 fn users_who_come_at_once_from_one_address_are_all_taken() {
-    let _turn = turns::beside_others();
     let (gateway, _folder) = with_users(60, &fast_hash());
     assert_eq!(
         at_once(&gateway, passwords("secret", 0..60)),
@@ -257,7 +251,6 @@ fn users_who_come_at_once_from_one_address_are_all_taken() {
 
 #[test]
 fn of_wrong_passwords_that_come_at_once_no_more_than_the_bound_are_hashed() {
-    let _turn = turns::beside_others();
     let (gateway, _folder) = with_users(60, &fast_hash());
     let mut tried = passwords("guess", 0..60);
     tried.extend(passwords("another", 0..60));

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crate::process::{Gateway, curl, eventually};
-use tollgate_testing::turns;
 
 /// A server that answers with its name, or with 500 while it is ill.
 struct NamedServer {
@@ -87,7 +86,6 @@ fn counts<const N: usize>(expected: [(&str, usize); N]) -> BTreeMap<String, usiz
 
 #[test]
 fn endpoints_get_requests_by_their_weight() {
-    let _turn = turns::beside_others();
     let [one, two] = ["one", "two"].map(NamedServer::start);
     let gateway = start(&format!(
         "endpoints: [{{url: {}, weight: 3}}, {}]",
@@ -99,7 +97,6 @@ fn endpoints_get_requests_by_their_weight() {
 
 #[test]
 fn backups_get_requests_only_while_no_other_endpoint_is_in_service() {
-    let _turn = turns::beside_others();
     let [one, two, spare] = ["one", "two", "spare"].map(NamedServer::start);
     let endpoints = format!(
         "[{}, {}, {{url: {}, backup: true}}]",
@@ -127,7 +124,6 @@ fn backups_get_requests_only_while_no_other_endpoint_is_in_service() {
 
 #[test]
 fn a_backup_answers_where_no_connection_can_be_opened_to_any_other() {
-    let _turn = turns::beside_others();
     let spare = NamedServer::start("spare");
     let gone = TcpListener::bind("127.0.0.1:0")
         .unwrap()
@@ -142,7 +138,6 @@ fn a_backup_answers_where_no_connection_can_be_opened_to_any_other() {
 
 #[test]
 fn requests_with_one_key_go_to_one_endpoint_and_its_keys_alone_move_when_it_drops_out() {
-    let _turn = turns::beside_others();
     let servers = ["one", "two", "three"].map(NamedServer::start);
     let endpoints = servers.each_ref().map(NamedServer::url).join(", ");
     let eject = "eject: {after: 1, for: 1h, at_most: 50%}";
@@ -169,7 +164,6 @@ fn requests_with_one_key_go_to_one_endpoint_and_its_keys_alone_move_when_it_drop
 
 #[test]
 fn a_cookie_keeps_a_client_at_its_endpoint_and_is_set_anew_when_that_drops_out() {
-    let _turn = turns::beside_others();
     let [one, two] = ["one", "two"].map(NamedServer::start);
     let cookie = "balance: {cookie: {name: stick, secret: 0123456789abcdef, ttl: 1h}}";
     let eject = "eject: {after: 1, for: 1h}";

@@ -6,7 +6,6 @@ use std::thread;
 use argon2::password_hash::{PasswordHasher as _, SaltString};
 use argon2::{Algorithm, Argon2, Params, Version};
 use tempfile::TempDir;
-use tollgate_testing::turns;
 
 use crate::process::{Gateway, curl, eventually, status};
 
@@ -97,7 +96,6 @@ fn hashes(gateway: &Gateway) -> f64 {
 
 #[test]
 fn a_user_with_the_right_password_passes_and_the_password_goes_no_further() {
-    let _turn = turns::beside_others();
     let (gateway, _folder) = start();
     for (user, password) in [("ada", PASSWORDS[0]), ("bob", PASSWORDS[1])] {
         let answer = curl(&[
@@ -124,7 +122,6 @@ fn a_user_with_the_right_password_passes_and_the_password_goes_no_further() {
 
 #[test]
 fn a_wrong_password_an_unknown_user_and_none_at_all_are_challenged() {
-    let _turn = turns::beside_others();
     let (gateway, _folder) = start();
     let url = gateway.url("/closed");
     let header = |value: &str| format!("authorization: {value}");
@@ -152,7 +149,6 @@ fn a_wrong_password_an_unknown_user_and_none_at_all_are_challenged() {
 
 #[test]
 fn a_right_password_is_hashed_once_however_many_requests_bring_it() {
-    let _turn = turns::beside_others();
     let (gateway, _folder) = start();
     let ada = format!("ada:{}", PASSWORDS[0]);
     thread::scope(|scope| {
@@ -182,7 +178,6 @@ fn a_right_password_is_hashed_once_however_many_requests_bring_it() {
 
 #[test]
 fn attempts_that_fail_are_limited_by_address_and_by_name_before_anything_is_hashed() {
-    let _turn = turns::beside_others();
     let (gateway, _folder) = start();
     let bob = format!("bob:{}", PASSWORDS[1]);
     assert_eq!(by(&gateway, &bob, "192.0.2.1"), 200);
@@ -230,7 +225,6 @@ fn attempts_that_fail_are_limited_by_address_and_by_name_before_anything_is_hash
 
 #[test]
 fn many_right_passwords_are_no_failed_attempts() {
-    let _turn = turns::beside_others();
     let (gateway, folder) = start();
     let names: Vec<String> = (0..12).map(|n| format!("user{n}")).collect();
     let users: String = names
@@ -245,7 +239,6 @@ fn many_right_passwords_are_no_failed_attempts() {
 
 #[test]
 fn users_change_while_requests_come_and_a_bad_file_changes_nothing() {
-    let _turn = turns::beside_others();
     let (gateway, folder) = start();
     let old = format!("ada:{}", PASSWORDS[0]);
     assert_eq!(by(&gateway, &old, "192.0.2.1"), 200);
@@ -312,7 +305,6 @@ fn users_change_while_requests_come_and_a_bad_file_changes_nothing() {
 
 #[test]
 fn a_reload_that_leaves_the_users_alone_hashes_nobody_again() {
-    let _turn = turns::beside_others();
     let (gateway, folder) = start();
     let ada = format!("ada:{}", PASSWORDS[0]);
     assert_eq!(by(&gateway, &ada, "192.0.2.1"), 200);

@@ -8,7 +8,7 @@ use std::thread;
 use serde_json::Value;
 
 use crate::process::{Gateway, curl, eventually, status};
-use tollgate_testing::{PATIENCE, turns};
+use tollgate_testing::PATIENCE;
 
 /// An upstream of logins: 401 where the body says `wrong`, else 200. It keeps what it got.
 struct Login {
@@ -131,7 +131,6 @@ const FORM: &str = "Content-Type: application/x-www-form-urlencoded";
 
 #[test]
 fn failed_logins_are_counted_by_name_in_forms_and_json_alike() {
-    let _turn = turns::beside_others();
     let login = Login::start();
     let gateway = start(&login, BY_NAME, "");
     for _ in 0..3 {
@@ -167,7 +166,6 @@ fn failed_logins_are_counted_by_name_in_forms_and_json_alike() {
 
 #[test]
 fn values_that_differ_in_case_count_as_one_where_that_is_asked_for() {
-    let _turn = turns::beside_others();
     let login = Login::start();
     let gateway = start(
         &login,
@@ -180,7 +178,6 @@ fn values_that_differ_in_case_count_as_one_where_that_is_asked_for() {
 
 #[test]
 fn a_body_reaches_the_upstream_byte_for_byte() {
-    let _turn = turns::beside_others();
     let login = Login::start();
     let gateway = start(&login, BY_NAME, "");
     let long = format!("username=ada&x={}", "%20+é\u{1}".repeat(20_000));
@@ -237,7 +234,6 @@ fn a_body_reaches_the_upstream_byte_for_byte() {
 
 #[test]
 fn a_client_that_waits_for_a_100_is_asked_for_its_body() {
-    let _turn = turns::beside_others();
     let login = Login::start();
     let gateway = start(&login, BY_NAME, "");
     let mut stream = raw(
@@ -273,7 +269,6 @@ fn a_client_that_waits_for_a_100_is_asked_for_its_body() {
 
 #[test]
 fn a_value_that_readers_may_differ_about_is_missing() {
-    let _turn = turns::beside_others();
     let login = Login::start();
     let strict = start(
         &login,
@@ -340,7 +335,6 @@ fn a_value_that_readers_may_differ_about_is_missing() {
 
 #[test]
 fn a_request_that_is_not_served_is_refused_before_its_body_is_read() {
-    let _turn = turns::beside_others();
     let login = Login::start();
     let gateway = start(
         &login,
@@ -363,7 +357,6 @@ fn a_request_that_is_not_served_is_refused_before_its_body_is_read() {
 
 #[test]
 fn a_body_that_is_slow_or_broken_off_reaches_no_upstream() {
-    let _turn = turns::beside_others();
     let login = Login::start();
     let gateway = start(&login, BY_NAME, "body_keys: {timeout: 2s}");
     let slow = raw(
@@ -393,7 +386,6 @@ fn a_body_that_is_slow_or_broken_off_reaches_no_upstream() {
 
 #[test]
 fn bodies_that_are_read_ahead_share_a_bound_on_memory() {
-    let _turn = turns::beside_others();
     let login = Login::start();
     let gateway = start(
         &login,
@@ -423,7 +415,6 @@ fn bodies_that_are_read_ahead_share_a_bound_on_memory() {
 
 #[test]
 fn one_client_leaves_memory_for_the_bodies_of_others() {
-    let _turn = turns::beside_others();
     let login = Login::start();
     let bounds = "trusted_proxies: [127.0.0.1]\nbody_keys: {max_memory: 512KiB, timeout: 60s}";
     let gateway = start(&login, BY_NAME, bounds);
@@ -448,7 +439,6 @@ fn one_client_leaves_memory_for_the_bodies_of_others() {
 
 #[test]
 fn a_route_whose_limits_ask_for_no_body_streams_it() {
-    let _turn = turns::beside_others();
     let login = Login::start();
     let gateway = start(&login, BY_NAME, "");
     let mut stream = TcpStream::connect(gateway.listeners[0]).unwrap();

@@ -7,12 +7,10 @@ use std::time::Instant;
 use crate::plans::{self, HASH, TenantClient, lookups};
 use crate::process::Gateway;
 use tollgate_testing::redis::RedisServer;
-use tollgate_testing::turns;
 
 #[test]
 fn made_up_tenants_push_no_known_plan_out_of_the_cache() {
     const TENANTS: u64 = 5_000;
-    let _turn = turns::beside_others();
     let redis = RedisServer::start();
     let plan = |n: u64| 6 + n % 97;
     let fields = (0..TENANTS).flat_map(|n| [format!("tenant-{n}"), format!("{}/h", plan(n))]);
@@ -97,7 +95,6 @@ fn read_status(reader: &mut BufReader<TcpStream>) -> u16 {
 
 #[test]
 fn more_clients_than_local_buckets_take_no_more_memory_and_stay_limited() {
-    let _turn = turns::beside_others();
     let redis = RedisServer::start();
     let store = format!("store: {{redis: '{}', timeout: 1s}}\n", redis.url());
     for store in ["", &store] {

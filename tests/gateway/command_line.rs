@@ -8,7 +8,6 @@ use std::process::{Command, Output, Stdio};
 use serde_json::{Value, json};
 
 use crate::process::{Gateway, eventually};
-use tollgate_testing::turns;
 
 const GOOD: &str = "listeners: [{address: '127.0.0.1:8080'}]\nroutes: [{name: a, echo: true}]\n";
 const UNUSED: &str = "limits: {spare: {key: client_ip, rate: 1/s}}\n";
@@ -192,7 +191,6 @@ fn health(args: &[&str]) -> (Option<i32>, String) {
 
 #[test]
 fn health_says_in_a_line_whether_the_gateway_takes_requests() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(&serving("{address: '127.0.0.1:0'}"));
     let admin = format!("http://{}", gateway.admin);
     assert_eq!(
@@ -213,7 +211,6 @@ fn health_says_in_a_line_whether_the_gateway_takes_requests() {
 
 #[test]
 fn health_tells_a_gateway_that_drains_from_one_that_is_ready() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(&serving("{address: '127.0.0.1:0'}"));
     let admin = format!("http://{}", gateway.admin);
     // A request that has not ended holds the drain up.
@@ -348,7 +345,6 @@ fn an_address_in_use_stops_the_start_and_is_named() {
 
 #[test]
 fn a_second_gateway_does_not_share_the_first_ones_port() {
-    let _turn = turns::beside_others();
     let first = Gateway::start(
         "listeners: [{address: '127.0.0.1:0'}]\nadmin: {address: '127.0.0.1:0'}\nroutes: [{name: a, echo: true}]\n",
     );

@@ -7,7 +7,6 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use crate::process::{Gateway, curl, eventually};
-use tollgate_testing::turns;
 
 const CODINGS: [&str; 3] = ["zstd", "br", "gzip"];
 
@@ -95,7 +94,6 @@ fn coding(head: &str) -> Option<&str> {
 
 #[test]
 fn an_answer_is_compressed_as_its_client_takes_it() {
-    let _turn = turns::beside_others();
     let (gateway, _go) = start(Vec::new());
     let url = gateway.url("/own");
     for name in CODINGS {
@@ -142,7 +140,6 @@ fn an_answer_is_compressed_as_its_client_takes_it() {
 
 #[test]
 fn a_client_gets_the_coding_that_it_prefers_and_else_the_best_of_the_route() {
-    let _turn = turns::beside_others();
     let (gateway, _go) = start(vec![(
         "/json",
         with_head("Content-Type: application/json\r\n", "[1, 2, 3, 4]"),
@@ -170,7 +167,6 @@ fn a_client_gets_the_coding_that_it_prefers_and_else_the_best_of_the_route() {
 
 #[test]
 fn an_answer_that_should_stay_as_it_is_does() {
-    let _turn = turns::beside_others();
     let (text, small) = (text(), "small".to_owned());
     let as_it_is = [
         ("/small", "Content-Type: text/plain\r\n", &small),
@@ -283,7 +279,6 @@ fn an_answer_that_should_stay_as_it_is_does() {
 
 #[test]
 fn a_stream_arrives_piece_by_piece_in_every_coding() {
-    let _turn = turns::beside_others();
     let stream = |fields: &str| {
         let head = format!(
             "HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nConnection: close\r\n{fields}\r\n"
@@ -321,7 +316,6 @@ fn a_stream_arrives_piece_by_piece_in_every_coding() {
 
 #[test]
 fn a_response_settles_its_limit_by_what_it_says_and_is_compressed_afterwards() {
-    let _turn = turns::beside_others();
     let body = format!("{{\"used\": 300, \"text\": \"{}\"}}", "again ".repeat(1000));
     let (gateway, _go) = start(vec![(
         "/used",

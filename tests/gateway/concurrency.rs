@@ -122,7 +122,6 @@ fn remaining(gateway: &Gateway) -> u64 {
 
 #[test]
 fn a_request_holds_its_permit_on_all_nodes_until_its_body_has_ended() {
-    let _turn = turns::beside_others();
     let (redis, slow) = (RedisServer::start(), Slow::start());
     let routes = routes(redis.port(), slow.address, "max_in_flight: 2");
     let (one, two) = (Gateway::start(&routes), Gateway::start(&routes));
@@ -164,7 +163,6 @@ fn a_request_holds_its_permit_on_all_nodes_until_its_body_has_ended() {
 
 #[test]
 fn simultaneous_first_requests_are_admitted_up_to_the_limit() {
-    let _turn = turns::beside_others();
     let (redis, slow) = (RedisServer::start(), Slow::start());
     let routes = routes(redis.port(), slow.address, "max_in_flight: 10")
         .replace("constant: all", "query: client");
@@ -219,7 +217,7 @@ fn unhurried() -> SocketAddr {
 
 #[test]
 fn a_gateway_that_holds_all_permits_leaves_another_its_share() {
-    let _turn = turns::alone();
+    let _turn = turns::among_few();
     let redis = RedisServer::start();
     let routes = routes(redis.port(), unhurried(), "max_in_flight: 4");
     let gateways = [Gateway::start(&routes), Gateway::start(&routes)];
@@ -269,7 +267,6 @@ fn a_gateway_that_holds_all_permits_leaves_another_its_share() {
 
 #[test]
 fn permits_of_a_gateway_that_stops_are_free_at_once() {
-    let _turn = turns::beside_others();
     let (redis, slow) = (RedisServer::start(), Slow::start());
     let routes = routes(redis.port(), slow.address, "max_in_flight: 1");
     let (mut one, two) = (Gateway::start(&routes), Gateway::start(&routes));
@@ -284,7 +281,6 @@ fn permits_of_a_gateway_that_stops_are_free_at_once() {
 
 #[test]
 fn permits_of_a_killed_gateway_come_back_within_seconds() {
-    let _turn = turns::beside_others();
     let (redis, slow) = (RedisServer::start(), Slow::start());
     let routes = routes(redis.port(), slow.address, "max_in_flight: 1");
     let (one, two) = (Gateway::start(&routes), Gateway::start(&routes));
@@ -296,7 +292,6 @@ fn permits_of_a_killed_gateway_come_back_within_seconds() {
 
 #[test]
 fn a_request_may_queue_for_a_permit_and_a_shadow_limit_only_counts() {
-    let _turn = turns::beside_others();
     let (redis, slow) = (RedisServer::start(), Slow::start());
     let waiting = Gateway::start(&routes(
         redis.port(),

@@ -194,7 +194,6 @@ const PAGES: [&str; 9] = [
 
 #[test]
 fn every_page_answers_and_lets_browsers_run_nothing_but_its_own_script() {
-    let _turn = turns::beside_others();
     let gateway = start();
     for path in PAGES {
         let answer = curl(&["-i", &console(&gateway, path)]);
@@ -259,7 +258,6 @@ fn every_page_answers_and_lets_browsers_run_nothing_but_its_own_script() {
 
 #[test]
 fn what_clients_and_operators_send_is_escaped() {
-    let _turn = turns::beside_others();
     let gateway = start();
     let tenant = format!("x-tenant: {HOSTILE}");
     let asked = [(); 4].map(|()| status(&["-H", &tenant, &gateway.url("/tenant")]));
@@ -317,7 +315,6 @@ fn what_clients_and_operators_send_is_escaped() {
 
 #[test]
 fn a_bucket_is_looked_up_and_reset_by_forms_alone() {
-    let _turn = turns::beside_others();
     let gateway = start();
     assert_eq!(spend(&gateway, 5), 3);
     let form = token(&page(&gateway, "/limits/per-client"));
@@ -361,7 +358,6 @@ fn a_bucket_is_looked_up_and_reset_by_forms_alone() {
 
 #[test]
 fn a_grant_gives_tokens_once_however_often_its_form_is_sent() {
-    let _turn = turns::beside_others();
     let gateway = start();
     assert_eq!(spend(&gateway, 4), 3);
     let form = token(&page(&gateway, BUCKET));
@@ -428,7 +424,6 @@ fn a_grant_gives_tokens_once_however_often_its_form_is_sent() {
 
 #[test]
 fn a_bucket_is_changed_by_its_clients_plan() {
-    let _turn = turns::beside_others();
     let gateway = start();
     let form = token(&page(&gateway, "/limits/planned"));
     for (plan, holds, whole) in [("gold", "9 of 9 tokens", "9"), ("", "2 of 2 tokens", "2")] {
@@ -465,7 +460,6 @@ fn a_bucket_is_changed_by_its_clients_plan() {
 
 #[test]
 fn no_other_site_changes_or_reads_anything() {
-    let _turn = turns::beside_others();
     let gateway = start();
     assert_eq!(spend(&gateway, 3), 3);
     let form = token(&page(&gateway, BUCKET));
@@ -571,7 +565,6 @@ fn no_other_site_changes_or_reads_anything() {
 
 #[test]
 fn colours_are_chosen_by_a_form_and_kept_in_a_cookie() {
-    let _turn = turns::beside_others();
     let gateway = start();
     let form = token(&page(&gateway, "/limits"));
     let choose = |page| {
@@ -600,7 +593,6 @@ fn colours_are_chosen_by_a_form_and_kept_in_a_cookie() {
 
 #[test]
 fn what_is_not_there_is_said_with_a_way_out() {
-    let _turn = turns::beside_others();
     let gateway = start();
     for (path, says) in [
         ("/limits/per-clint", "did you mean &#34;per-client&#34;?"),
@@ -634,7 +626,6 @@ fn what_is_not_there_is_said_with_a_way_out() {
 
 #[test]
 fn a_request_is_explained_as_the_command_explains_it() {
-    let _turn = turns::beside_others();
     let gateway = start();
     let form = token(&page(&gateway, "/explain"));
     let ask = |headers| {
@@ -678,7 +669,6 @@ fn a_request_is_explained_as_the_command_explains_it() {
 
 #[test]
 fn a_denial_shows_within_seconds() {
-    let _turn = turns::beside_others();
     let gateway = start();
     assert_eq!(spend(&gateway, 8), 3);
     assert_eq!(status(&[&gateway.url("/open")]), 200);
@@ -768,7 +758,6 @@ fn the_store_and_the_fleet_are_shown_also_while_they_are_away() {
 
 #[test]
 fn a_refused_file_is_shown_with_its_mistakes() {
-    let _turn = turns::beside_others();
     let gateway = start();
     assert!(page(&gateway, "").contains("applied"));
     gateway.rewrite(
@@ -791,7 +780,6 @@ fn a_refused_file_is_shown_with_its_mistakes() {
 
 #[test]
 fn a_thousand_limits_are_found_page_by_page_and_take_bounded_room() {
-    let _turn = turns::beside_others();
     let mut file =
         "workers: 1\nlisteners: [{address: '127.0.0.1:0'}]\nadmin: {address: '127.0.0.1:0'}\nlimits:\n".to_owned();
     for number in 0..1_000 {

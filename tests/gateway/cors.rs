@@ -1,7 +1,6 @@
 //! Pages of other origins, as a client with curl sees what browsers are told.
 
 use crate::process::{Gateway, curl};
-use tollgate_testing::turns;
 
 const ROUTES: &str = "
 workers: 1
@@ -73,7 +72,6 @@ fn field<'h>(head: &'h str, name: &str) -> Option<&'h str> {
 
 #[test]
 fn a_preflight_is_answered_by_the_route_of_the_method_that_it_asks_for_and_costs_no_token() {
-    let _turn = turns::beside_others();
     let gateway = start();
     for _ in 0..3 {
         let head = preflight(&gateway, "/app", APP, "POST");
@@ -117,7 +115,6 @@ fn a_preflight_is_answered_by_the_route_of_the_method_that_it_asks_for_and_costs
 
 #[test]
 fn denials_and_failures_may_be_read_with_their_fields() {
-    let _turn = turns::beside_others();
     let gateway = start();
     let fields = ["origin: https://app.example.com"];
     let (first, denied) = (
@@ -147,7 +144,6 @@ fn denials_and_failures_may_be_read_with_their_fields() {
 
 #[test]
 fn a_page_of_an_origin_that_is_not_listed_is_told_nothing() {
-    let _turn = turns::beside_others();
     let gateway = start();
     let others = [
         "https://evil.example",
@@ -181,7 +177,6 @@ fn a_page_of_an_origin_that_is_not_listed_is_told_nothing() {
 
 #[test]
 fn the_fields_of_the_action_give_way_and_its_vary_stays() {
-    let _turn = turns::beside_others();
     let gateway = start();
     let answer = head(&gateway, "/own", &["origin: https://app.example.com"]);
     let allowed: Vec<_> = answer
@@ -206,7 +201,6 @@ fn the_fields_of_the_action_give_way_and_its_vary_stays() {
 
 #[test]
 fn a_route_that_is_open_says_the_same_to_all() {
-    let _turn = turns::beside_others();
     let gateway = start();
     let answer = head(&gateway, "/open", &["origin: https://anybody.example"]);
     assert_eq!(
@@ -230,7 +224,6 @@ fn a_route_that_is_open_says_the_same_to_all() {
 
 #[test]
 fn no_route_answers_a_preflight_for_another() {
-    let _turn = turns::beside_others();
     let gateway = start();
     let other = preflight(&gateway, "/mixed/write", APP, "POST");
     assert!(!other.contains("access-control-allow"), "{other}");
@@ -242,7 +235,6 @@ fn no_route_answers_a_preflight_for_another() {
 
 #[test]
 fn an_options_that_is_no_preflight_is_an_ordinary_request() {
-    let _turn = turns::beside_others();
     let gateway = start();
     let url = gateway.url("/app");
     let options = |field: &str| {

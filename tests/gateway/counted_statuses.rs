@@ -12,7 +12,6 @@ use serde_json::Value;
 
 use crate::process::{Gateway, curl, eventually, status};
 use tollgate_testing::redis::RedisServer;
-use tollgate_testing::turns;
 
 /// Answers 200 and 401 in turn, under `/held` each once the test lets it, under `/silent` never.
 struct Login {
@@ -120,7 +119,6 @@ fn settlements(gateway: &Gateway, outcome: &str) -> f64 {
 
 #[test]
 fn exactly_the_failures_are_charged() {
-    let _turn = turns::beside_others();
     let redis = RedisServer::start();
     for algorithm in ["token_bucket", "fixed_window", "sliding_window"] {
         for store in [None, Some(redis.port())] {
@@ -151,7 +149,6 @@ fn exactly_the_failures_are_charged() {
 
 #[test]
 fn guesses_at_once_are_no_more_than_the_limit() {
-    let _turn = turns::beside_others();
     let redis = RedisServer::start();
     for store in [None, Some(redis.port())] {
         let login = Login::start();
@@ -193,7 +190,6 @@ fn guesses_at_once_are_no_more_than_the_limit() {
 
 #[test]
 fn unsent_requests_count_by_the_status_of_their_answer_and_a_denial_counts_for_nothing() {
-    let _turn = turns::beside_others();
     let login = Login::start();
     let limit = |count| {
         format!("l: {{key: {{constant: all}}, rate: 9/30d, count: {{status: {count}}}}}, {OTHER}")
@@ -219,7 +215,6 @@ fn unsent_requests_count_by_the_status_of_their_answer_and_a_denial_counts_for_n
 
 #[test]
 fn a_client_that_leaves_before_its_response_is_charged() {
-    let _turn = turns::beside_others();
     let login = Login::start();
     let limit =
         format!("l: {{key: {{constant: all}}, rate: 9/30d, count: {{status: [401]}}}}, {OTHER}");
@@ -257,7 +252,6 @@ fn a_client_that_makes_the_gateway_fail_is_charged_for_what_was_sent() {
         // Leaves within its body.
         ("", "", None),
     ];
-    let _turn = turns::beside_others();
     let login = Login::start();
     for (cost, price) in [("1", 1), ("{response_header: x-used, reserve: 2}", 2)] {
         let limit = format!(

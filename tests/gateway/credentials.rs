@@ -5,7 +5,6 @@ use std::io::Write as _;
 use std::net::TcpStream;
 
 use tempfile::TempDir;
-use tollgate_testing::turns;
 
 use crate::authenticators::key_entry;
 use crate::fields::upstream_until;
@@ -39,7 +38,6 @@ authenticators:
 
 #[test]
 fn refused_requests_are_charged_to_the_limits_of_the_listener_and_accepted_ones_once() {
-    let _turn = turns::beside_others();
     let (gateway, _folder) = start(
         "limits: {all: {key: {constant: all}, rate: 6/h}, own: {key: identity, rate: 100/h}}\n\
          listeners: [{address: '127.0.0.1:0', limits: [all]}]\n\
@@ -71,7 +69,6 @@ fn refused_requests_are_charged_to_the_limits_of_the_listener_and_accepted_ones_
 
 #[test]
 fn a_credential_in_disguise_counts_as_sent_twice() {
-    let _turn = turns::beside_others();
     let (gateway, _folder) = start(
         "listeners: [{address: '127.0.0.1:0'}]\n\
          routes: [{name: a, authenticate: [keys], echo: true}, {name: b, match: {path: /kept}, authenticate: [kept], echo: true}]\n",
@@ -91,7 +88,6 @@ fn a_credential_in_disguise_counts_as_sent_twice() {
 
 #[test]
 fn no_credential_comes_in_trailers() {
-    let _turn = turns::beside_others();
     for authenticator in ["keys", "kept"] {
         let answer = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
         let (address, seen) = upstream_until("0\r\nx-sum: 1\r\n\r\n", answer);

@@ -6,7 +6,6 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 use crate::process::{Gateway, curl, status};
-use tollgate_testing::turns;
 
 const ROUTES: &str = "
 workers: 1
@@ -43,7 +42,6 @@ fn answer(gateway: &Gateway, args: &[&str]) -> Value {
 
 #[test]
 fn the_port_serves_its_description_and_every_path_in_it_leads_to_a_page() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(ROUTES);
     let url = |path: &str| format!("http://{}{path}", gateway.admin);
     let document: Value = serde_json::from_str(&curl(&[&url("/openapi.json")])).unwrap();
@@ -66,7 +64,6 @@ fn the_port_serves_its_description_and_every_path_in_it_leads_to_a_page() {
 
 #[test]
 fn the_example_client_calls_operations_by_their_names() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(ROUTES);
     let listed = String::from_utf8(client(&gateway, &[]).stdout).unwrap();
     assert!(

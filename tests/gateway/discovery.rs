@@ -165,7 +165,6 @@ fn after_one(gateway: &Gateway, outcome: &str) {
 
 #[test]
 fn names_that_nobody_answers_for_take_a_bounded_number_of_sockets_and_keep_no_other_waiting() {
-    let _turn = turns::beside_others();
     let (silent, dns, server) = (DnsServer::start(), DnsServer::start(), Server::start(0));
     silent.set_mood(DnsMood::Silent);
     dns.set_addresses("orders.test", 0, &[server.ip()]);
@@ -249,7 +248,6 @@ fn every_endpoint_is_replaced_by_dns_twice_under_load_without_a_failed_request()
 
 #[test]
 fn an_endpoint_that_leaves_ends_its_requests_and_its_probes_and_metrics_stop() {
-    let _turn = turns::beside_others();
     let old = Server::start(0);
     let new = Server::start(old.address.port());
     let dns = DnsServer::start();
@@ -289,7 +287,6 @@ fn an_endpoint_that_leaves_ends_its_requests_and_its_probes_and_metrics_stop() {
 
 #[test]
 fn an_answer_is_used_for_as_long_as_it_says() {
-    let _turn = turns::beside_others();
     let (server, dns) = (Server::start(0), DnsServer::start());
     dns.set_addresses("orders.test", 0, &[server.ip()]);
     dns.set_addresses("lasting.test", 3600, &[server.ip()]);
@@ -303,7 +300,6 @@ fn an_answer_is_used_for_as_long_as_it_says() {
 
 #[test]
 fn an_endpoint_that_stays_keeps_the_count_of_its_requests() {
-    let _turn = turns::beside_others();
     let stays = Server::start(0);
     let new = Server::start(stays.address.port());
     let dns = DnsServer::start();
@@ -334,7 +330,6 @@ fn an_endpoint_that_stays_keeps_the_count_of_its_requests() {
 
 #[test]
 fn the_last_list_holds_while_lookups_fail_and_goes_when_dns_says_that_there_is_none() {
-    let _turn = turns::beside_others();
     let server = Server::start(0);
     let dns = DnsServer::start();
     dns.set_addresses("orders.test", 0, &[server.ip()]);
@@ -384,7 +379,6 @@ fn the_last_list_holds_while_lookups_fail_and_goes_when_dns_says_that_there_is_n
 
 #[test]
 fn a_name_that_flaps_has_few_lines_in_the_log() {
-    let _turn = turns::beside_others();
     let one = Server::start(0);
     let two = Server::start(one.address.port());
     let dns = DnsServer::start();
@@ -411,7 +405,6 @@ fn a_name_that_flaps_has_few_lines_in_the_log() {
 
 #[test]
 fn a_list_is_kept_as_long_as_the_operator_says() {
-    let _turn = turns::beside_others();
     let server = Server::start(0);
     let dns = DnsServer::start();
     dns.set_addresses("orders.test", 0, &[server.ip()]);
@@ -431,7 +424,6 @@ fn a_list_is_kept_as_long_as_the_operator_says() {
 
 #[test]
 fn a_gateway_whose_dns_is_silent_starts_and_says_that_it_has_no_endpoint() {
-    let _turn = turns::beside_others();
     let server = Server::start(0);
     let dns = DnsServer::start();
     dns.set_mood(DnsMood::Silent);
@@ -449,7 +441,6 @@ fn a_gateway_whose_dns_is_silent_starts_and_says_that_it_has_no_endpoint() {
 
 #[test]
 fn long_answers_come_over_tcp_and_are_cut_at_a_thousand_endpoints() {
-    let _turn = turns::beside_others();
     let dns = DnsServer::start();
     let address = |n: u16| IpAddr::from([10, 7, (n / 250) as u8, (n % 250) as u8 + 1]);
     dns.set_addresses(
@@ -471,7 +462,6 @@ fn long_answers_come_over_tcp_and_are_cut_at_a_thousand_endpoints() {
 
 #[test]
 fn addresses_of_the_kind_that_cannot_be_looked_up_stay() {
-    let _turn = turns::beside_others();
     let v4 = |last| IpAddr::from([10, 8, 0, last]);
     let v6: IpAddr = "fd00::1".parse().unwrap();
     let dns = DnsServer::start();
@@ -493,7 +483,6 @@ fn addresses_of_the_kind_that_cannot_be_looked_up_stay() {
 
 #[test]
 fn the_admin_server_is_no_endpoint_whatever_dns_says() {
-    let _turn = turns::beside_others();
     let (server, dns) = (Server::start(0), DnsServer::start());
     dns.set_addresses("a.orders.test", 0, &[server.ip()]);
     dns.set_addresses("b.orders.test", 0, &[IpAddr::from([127, 0, 0, 1])]);
@@ -524,7 +513,6 @@ fn the_admin_server_is_no_endpoint_whatever_dns_says() {
 
 #[test]
 fn servers_of_a_service_have_weights_and_backups() {
-    let _turn = turns::beside_others();
     let [heavy, light, spare] = [(); 3].map(|()| Server::start(0));
     let dns = DnsServer::start();
     let service = |priority, weight, server: &Server, target: &str| {
@@ -579,7 +567,6 @@ fn servers_of_a_service_have_weights_and_backups() {
 
 #[test]
 fn a_file_of_endpoints_that_cannot_be_read_is_read_again() {
-    let _turn = turns::beside_others();
     let server = Server::start(0);
     let folder = tempfile::tempdir().unwrap();
     let (file, good) = (
@@ -611,7 +598,6 @@ fn a_file_of_endpoints_that_cannot_be_read_is_read_again() {
 
 #[test]
 fn endpoints_of_a_file_are_followed_and_a_bad_file_changes_nothing() {
-    let _turn = turns::beside_others();
     let [one, two] = [(); 2].map(|()| Server::start(0));
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("orders.yaml");
@@ -665,7 +651,6 @@ fn endpoints_of_a_file_are_followed_and_a_bad_file_changes_nothing() {
 
 #[test]
 fn a_reload_keeps_what_was_found() {
-    let _turn = turns::beside_others();
     let server = Server::start(0);
     let dns = DnsServer::start();
     dns.set_addresses("orders.test", 0, &[server.ip()]);
@@ -700,7 +685,6 @@ fn a_reload_keeps_what_was_found() {
 
 #[test]
 fn endpoints_that_dns_names_are_spoken_to_over_tls_and_by_the_name_that_was_asked_for() {
-    let _turn = turns::beside_others();
     let (authority, stranger) = (
         CertificateAuthority::create(),
         CertificateAuthority::create(),
@@ -753,7 +737,6 @@ fn endpoints_that_dns_names_are_spoken_to_over_tls_and_by_the_name_that_was_aske
 
 #[test]
 fn answers_may_hold_for_less_than_a_second_by_their_longest_time_alone() {
-    let _turn = turns::beside_others();
     let server = Server::start(0);
     let dns = DnsServer::start();
     dns.set_addresses("orders.test", 60, &[server.ip()]);

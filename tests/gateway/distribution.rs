@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use tollgate_testing::{PATIENCE, turns};
+use tollgate_testing::PATIENCE;
 
 use crate::process::{Gateway, curl, eventually, status};
 
@@ -109,7 +109,6 @@ fn mirrored(gateway: &Gateway, outcome: &str) -> f64 {
 
 #[test]
 fn each_upstream_of_a_split_gets_its_share() {
-    let _turn = turns::beside_others();
     let (most, few, none) = (
         Server::start("most", true),
         Server::start("few", true),
@@ -137,7 +136,6 @@ fn each_upstream_of_a_split_gets_its_share() {
 
 #[test]
 fn a_split_by_a_key_keeps_each_client_at_one_upstream() {
-    let _turn = turns::beside_others();
     let (one, two) = (Server::start("one", true), Server::start("two", true));
     let upstreams = [("a", one.address), ("b", two.address)];
     let parts = |a: u8| {
@@ -179,7 +177,6 @@ fn a_split_by_a_key_keeps_each_client_at_one_upstream() {
 
 #[test]
 fn a_request_stays_with_the_upstream_that_was_picked_for_it() {
-    let _turn = turns::beside_others();
     let server = Server::start("up", true);
     let gone = TcpListener::bind("127.0.0.1:0")
         .unwrap()
@@ -196,7 +193,6 @@ fn a_request_stays_with_the_upstream_that_was_picked_for_it() {
 
 #[test]
 fn a_copy_has_what_the_upstream_gets_and_its_answer_is_dropped() {
-    let _turn = turns::beside_others();
     let (server, shadow) = (Server::start("server", true), Server::start("shadow", true));
     let upstreams = [("up", server.address), ("shadow", shadow.address)];
     let route = "upstream: up, mirror: {to: shadow}, match: {path: /api/*}, strip_prefix: /api, \
@@ -287,7 +283,6 @@ fn a_copy_has_what_the_upstream_gets_and_its_answer_is_dropped() {
 
 #[test]
 fn copies_that_hang_or_fail_cost_the_requests_nothing() {
-    let _turn = turns::beside_others();
     let (server, shadow) = (
         Server::start("server", true),
         Server::start("shadow", false),
@@ -332,7 +327,6 @@ fn copies_that_hang_or_fail_cost_the_requests_nothing() {
 
 #[test]
 fn a_body_passes_while_it_is_copied_and_half_a_body_is_not_copied() {
-    let _turn = turns::beside_others();
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
     upstream.set_nonblocking(true).unwrap();
     let shadow = Server::start("shadow", true);
@@ -382,7 +376,6 @@ fn read_until(mut stream: &TcpStream, end: &str) {
 
 #[test]
 fn an_answer_without_end_to_a_copy_is_not_read() {
-    let _turn = turns::beside_others();
     let server = Server::start("server", true);
     let shadow = TcpListener::bind("127.0.0.1:0").unwrap();
     let upstreams = [
@@ -407,7 +400,6 @@ fn an_answer_without_end_to_a_copy_is_not_read() {
 
 #[test]
 fn a_request_for_another_protocol_is_not_copied() {
-    let _turn = turns::beside_others();
     let (server, shadow) = (Server::start("server", true), Server::start("shadow", true));
     let upstreams = [("up", server.address), ("shadow", shadow.address)];
     let gateway = start(&upstreams, "upstream: up, mirror: {to: shadow}");
@@ -430,7 +422,6 @@ fn a_request_for_another_protocol_is_not_copied() {
 
 #[test]
 fn requests_with_long_bodies_are_not_copied() {
-    let _turn = turns::beside_others();
     let (server, shadow) = (Server::start("server", true), Server::start("shadow", true));
     let upstreams = [("up", server.address), ("shadow", shadow.address)];
     let gateway = start(

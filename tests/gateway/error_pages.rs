@@ -4,7 +4,6 @@ use serde_json::Value;
 
 use crate::process::{Gateway, curl, status};
 use tollgate_testing::nginx::NginxServer;
-use tollgate_testing::turns;
 
 fn start(upstream: &str, folder: &tempfile::TempDir) -> Gateway {
     std::fs::write(
@@ -65,7 +64,6 @@ fn asked(gateway: &Gateway, path: &str, accept: &str) -> String {
 
 #[test]
 fn a_client_gets_the_page_of_the_type_that_it_asks_for() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     let gateway = start("http://127.0.0.1:9", &folder);
     let browser = asked(
@@ -134,7 +132,6 @@ fn a_client_gets_the_page_of_the_type_that_it_asks_for() {
 
 #[test]
 fn requests_without_a_route_get_the_pages_of_the_gateway_and_calls_get_none() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     let gateway = start("http://127.0.0.1:9", &folder);
     let missing = asked(&gateway, "/nowhere", "*/*");
@@ -170,7 +167,6 @@ fn requests_without_a_route_get_the_pages_of_the_gateway_and_calls_get_none() {
 
 #[test]
 fn a_denial_keeps_its_fields_beside_a_page() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     let gateway = start("http://127.0.0.1:9", &folder);
     assert_eq!(status(&[&gateway.url("/limited")]), 200);
@@ -191,7 +187,6 @@ fn a_denial_keeps_its_fields_beside_a_page() {
 
 #[test]
 fn errors_of_the_upstream_are_replaced_where_the_route_says_so() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     let upstream = NginxServer::start("", UPSTREAM);
     let gateway = start(&format!("http://{}", upstream.address), &folder);
@@ -221,7 +216,6 @@ fn errors_of_the_upstream_are_replaced_where_the_route_says_so() {
 
 #[test]
 fn a_page_shows_no_markup_in_the_id_that_a_trusted_proxy_sends() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     let gateway = start("http://127.0.0.1:9", &folder);
     let page = |accept: &str, id: &str| {
@@ -252,7 +246,6 @@ fn a_page_shows_no_markup_in_the_id_that_a_trusted_proxy_sends() {
 
 #[test]
 fn a_page_in_place_of_a_chunked_answer_announces_no_trailers() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

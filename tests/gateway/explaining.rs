@@ -6,7 +6,6 @@ use std::process::{Command, Output};
 use serde_json::{Value, json};
 
 use crate::process::{Gateway, curl};
-use tollgate_testing::turns;
 
 const ROUTES: &str = "
 workers: 1
@@ -72,7 +71,6 @@ fn why<'v>(view: &'v Value, route: &str) -> &'v str {
 
 #[test]
 fn the_explanation_and_the_gateway_name_the_same_route_or_refusal() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(ROUTES);
     for (method, host, path, header) in [
         ("GET", "api.example", "/users/7", "x-lang: de"),

@@ -257,7 +257,6 @@ fn flushed_scripts_fail_no_request_under_load() {
 
 #[test]
 fn a_limit_that_is_local_for_seconds_denies_after_them_until_redis_is_back() {
-    let _turn = turns::beside_others();
     let mut redis = RedisServer::start();
     let gateway = Gateway::start(&format!(
         "workers: 1

@@ -6,7 +6,6 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
 
 use crate::process::{Gateway, curl};
-use tollgate_testing::turns;
 
 /// `ECHO` is the address of a gateway that answers with what it got.
 const ROUTES: &str = "
@@ -57,7 +56,6 @@ fn head(url: &str, args: &[&str]) -> String {
 
 #[test]
 fn requests_reach_the_upstream_with_the_fields_that_the_route_gives_them() {
-    let _turn = turns::beside_others();
     let (gateway, _echo) = start();
     let sent = [
         "-H",
@@ -100,7 +98,6 @@ fn requests_reach_the_upstream_with_the_fields_that_the_route_gives_them() {
 
 #[test]
 fn a_client_neither_removes_nor_disguises_what_a_route_sets() {
-    let _turn = turns::beside_others();
     let (gateway, _echo) = start();
     let url = gateway.url("/users/1/a");
     let sent = [
@@ -134,7 +131,6 @@ fn a_client_neither_removes_nor_disguises_what_a_route_sets() {
 
 #[test]
 fn limits_count_by_what_the_client_sent() {
-    let _turn = turns::beside_others();
     let (gateway, _echo) = start();
     let status = |tenant: &str| {
         head(&gateway.url("/users/1/a"), &["-H", tenant])
@@ -151,7 +147,6 @@ fn limits_count_by_what_the_client_sent() {
 
 #[test]
 fn answers_carry_the_fields_of_the_route_whoever_they_come_from() {
-    let _turn = turns::beside_others();
     let (gateway, _echo) = start();
     let url = gateway.url("/users/1/a");
     let fields = ["-H", "x-tenant: t", "-H", "x-request-id: 42"];
@@ -182,7 +177,6 @@ fn answers_carry_the_fields_of_the_route_whoever_they_come_from() {
 
 #[test]
 fn a_value_that_no_field_can_have_is_left_out() {
-    let _turn = turns::beside_others();
     let (gateway, _echo) = start();
     // Obs-text is not text.
     let output = curl(&["-H", "x-tenant: \u{e9}", &gateway.url("/users/1/a")]);
@@ -196,7 +190,6 @@ fn a_value_that_no_field_can_have_is_left_out() {
 
 #[test]
 fn clients_are_sent_elsewhere_with_what_they_asked_for() {
-    let _turn = turns::beside_others();
     let (gateway, _echo) = start();
     let moved = head(
         &gateway.url("/a/b%20c?d=e&f"),
@@ -252,7 +245,6 @@ pub fn upstream_until(end: &'static str, answer: &'static str) -> (SocketAddr, J
 
 #[test]
 fn a_client_does_not_say_in_trailers_what_a_route_sets_or_removes() {
-    let _turn = turns::beside_others();
     let (address, seen) = upstream_until(
         "0\r\nx-sum: 1\r\n\r\n",
         "HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
@@ -279,7 +271,6 @@ fn a_client_does_not_say_in_trailers_what_a_route_sets_or_removes() {
 
 #[test]
 fn a_route_may_say_what_no_client_may() {
-    let _turn = turns::beside_others();
     let echo = Gateway::start(
         "workers: 1\nlisteners: [{address: '127.0.0.1:0'}]\nadmin: off\nroutes: [{name: echo, echo: true}]\n",
     );
@@ -316,7 +307,6 @@ fn a_route_may_say_what_no_client_may() {
 
 #[test]
 fn no_path_leads_a_redirect_to_another_host() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(
         "workers: 1\nlisteners: [{address: '127.0.0.1:0'}]\nadmin: off\nroutes:\n\
          - {name: slash, match: {path: '/{page}'}, redirect: {to: '{path}/'}}\n\
@@ -340,7 +330,6 @@ fn no_path_leads_a_redirect_to_another_host() {
 
 #[test]
 fn early_hints_lack_what_the_route_removes_and_what_only_the_gateway_says() {
-    let _turn = turns::beside_others();
     let answer = "HTTP/1.1 103 Early Hints\r\nserver: secret\r\nlink: </a.css>\r\naccess-control-allow-origin: *\r\n\r\n\
                   HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
     let (address, _seen) = upstream_until("\r\n\r\n", answer);

@@ -6,7 +6,6 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
 use tollgate_testing::redis::free_port;
-use tollgate_testing::turns;
 
 use crate::process::{curl, eventually, status};
 
@@ -22,7 +21,6 @@ fn processes_about(words: &str) -> Vec<String> {
 
 #[test]
 fn a_first_run_has_traffic_to_look_at_and_leaves_nothing_behind() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("routes.yaml");
     let urls = [free_port(), free_port()].map(|port| format!("http://127.0.0.1:{port}"));

@@ -142,7 +142,7 @@ fn started_at(gateway: &Gateway) -> jiff::Timestamp {
 
 #[test]
 fn two_gateways_admit_what_one_limit_allows() {
-    let _turn = turns::alone();
+    let _turn = turns::among_few();
     let redis = RedisServer::start();
     let routes = routes(&redis.url(), PATIENT);
     assert_exact(&overload(&[
@@ -153,7 +153,7 @@ fn two_gateways_admit_what_one_limit_allows() {
 
 #[test]
 fn a_clock_that_is_an_hour_off_changes_nothing() {
-    let _turn = turns::alone();
+    let _turn = turns::among_few();
     let redis = RedisServer::start();
     let routes = routes(&redis.url(), PATIENT);
     let gateways = [

@@ -5,8 +5,6 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use tollgate_testing::turns;
-
 use crate::authenticators::{key_entry, outcome};
 use crate::process::{Gateway, curl, eventually, status};
 
@@ -191,7 +189,6 @@ fn start_with(routes: &str) -> (Gateway, Service, tempfile::TempDir) {
 #[test]
 fn a_request_that_the_service_lets_pass_carries_what_the_service_says_and_nothing_that_the_client_claims()
  {
-    let _turn = turns::beside_others();
     let (gateway, service, _folder) = start();
     let forged = [
         "-H",
@@ -238,7 +235,6 @@ fn a_request_that_the_service_lets_pass_carries_what_the_service_says_and_nothin
 
 #[test]
 fn fields_of_the_service_go_upstream_where_clients_have_their_credentials() {
-    let _turn = turns::beside_others();
     let (gateway, service, _folder) = start();
     let options = [
         "-H",
@@ -266,7 +262,6 @@ fn fields_of_the_service_go_upstream_where_clients_have_their_credentials() {
 
 #[test]
 fn a_client_that_another_authenticator_knows_cannot_set_the_fields_of_the_service_either() {
-    let _turn = turns::beside_others();
     let (gateway, service, _folder) = start();
     let options = [
         "-H",
@@ -294,7 +289,6 @@ fn a_client_that_another_authenticator_knows_cannot_set_the_fields_of_the_servic
 
 #[test]
 fn fields_of_the_service_are_not_a_clients_to_set_on_a_listener_or_a_route_that_does_not_ask_it() {
-    let _turn = turns::beside_others();
     let (gateway, service, _folder) = start_with(
         "
 workers: 1
@@ -348,7 +342,6 @@ routes:
 
 #[test]
 fn the_service_is_told_what_is_asked_for_and_by_whom_and_gets_no_body() {
-    let _turn = turns::beside_others();
     let (gateway, service, _folder) = start();
     let claims = [
         "-H",
@@ -483,7 +476,6 @@ fn the_service_is_told_what_is_asked_for_and_by_whom_and_gets_no_body() {
 
 #[test]
 fn a_client_that_the_service_refuses_or_sends_elsewhere_gets_its_answer() {
-    let _turn = turns::beside_others();
     let (gateway, service, _folder) = start();
     let ask = |test: &str, more: &[&str]| {
         curl(
@@ -561,7 +553,6 @@ fn a_client_that_the_service_refuses_or_sends_elsewhere_gets_its_answer() {
 
 #[test]
 fn a_service_that_fails_lets_nobody_pass_unless_its_owner_says_so() {
-    let _turn = turns::beside_others();
     let (gateway, service, _folder) = start();
     let failures = [
         "500", "404", "304", "reset", "stall", "garbage", "twice", "odd",
@@ -614,7 +605,6 @@ fn a_service_that_fails_lets_nobody_pass_unless_its_owner_says_so() {
 
 #[test]
 fn a_service_that_answers_has_not_failed_whatever_its_answer_is() {
-    let _turn = turns::beside_others();
     let (gateway, service, _folder) = start();
     for path in ["/app/a", "/open"] {
         for (test, answer) in [
@@ -651,7 +641,6 @@ fn a_service_that_answers_has_not_failed_whatever_its_answer_is() {
 
 #[test]
 fn a_question_that_was_asked_is_charged_to_the_listener_and_one_that_nobody_heard_is_free() {
-    let _turn = turns::beside_others();
     let service = Service::start();
     let nobody = TcpListener::bind("127.0.0.1:0")
         .unwrap()
@@ -677,7 +666,6 @@ routes:
 
 #[test]
 fn the_identity_is_a_key_of_limits_and_picks_the_plan_and_one_without_an_id_is_nobodys() {
-    let _turn = turns::beside_others();
     let (gateway, _service, _folder) = start();
     let ask = |test: &str| status(&["-H", &format!("x-test: {test}"), &gateway.url("/app/a")]);
     assert_eq!(
@@ -694,7 +682,6 @@ fn the_identity_is_a_key_of_limits_and_picks_the_plan_and_one_without_an_id_is_n
 
 #[test]
 fn an_answer_is_kept_for_requests_of_which_the_service_would_be_told_the_same() {
-    let _turn = turns::beside_others();
     let (gateway, service, _folder) = start();
     let ask = |options: &[&str], path: &str| {
         assert_eq!(
@@ -771,7 +758,6 @@ fn an_answer_is_kept_for_requests_of_which_the_service_would_be_told_the_same() 
 
 #[test]
 fn nothing_but_a_permission_that_may_be_kept_is_kept() {
-    let _turn = turns::beside_others();
     let (gateway, service, _folder) = start();
     for test in [
         "401", "403", "302", "500", "stall", "reset", "twice", "no-store", "at-once",
@@ -804,7 +790,6 @@ fn nothing_but_a_permission_that_may_be_kept_is_kept() {
 
 #[test]
 fn a_service_that_ends_with_a_question_in_its_hands_has_failed() {
-    let _turn = turns::beside_others();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let gateway = Gateway::start(&format!(
         "workers: 1

@@ -4,7 +4,6 @@ use std::net::TcpListener;
 
 use tokio::runtime::Runtime;
 use tollgate_testing::raw_http2::{END_STREAM, FrameClient};
-use tollgate_testing::turns;
 use tonic::transport::Endpoint;
 use tonic::{Code, Status};
 use tonic_health::pb::HealthCheckRequest;
@@ -66,7 +65,6 @@ fn logged(gateway: &Gateway) -> serde_json::Value {
 
 #[test]
 fn a_call_without_a_route_is_unimplemented() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(&routes(
         "routes: [{name: a, match: {path: /a}, echo: true}]\n",
     ));
@@ -88,7 +86,6 @@ fn a_call_without_a_route_is_unimplemented() {
 
 #[tokio::test]
 async fn a_call_that_breaks_a_rule_is_answered_as_a_call() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(&routes("routes: [{name: a, echo: true}]\n"));
     let many: Vec<_> = (0..150).map(|number| format!("x-{number}")).collect();
     let many: Vec<_> = many.iter().map(|name| (name.as_str(), "1")).collect();
@@ -121,7 +118,6 @@ async fn a_call_that_breaks_a_rule_is_answered_as_a_call() {
 
 #[test]
 fn a_call_over_its_limit_is_told_when_to_come_back() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(&routes(
         "limits: {l: {key: client_ip, rate: 1/60s}}
 routes: [{name: a, echo: true, limits: [l]}]\n",
@@ -144,7 +140,6 @@ routes: [{name: a, echo: true, limits: [l]}]\n",
 
 #[test]
 fn a_call_to_an_upstream_that_is_away_may_be_tried_again() {
-    let _turn = turns::beside_others();
     let closed = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -167,7 +162,6 @@ fn a_call_to_an_upstream_that_is_away_may_be_tried_again() {
 
 #[test]
 fn a_call_ends_at_its_own_deadline() {
-    let _turn = turns::beside_others();
     // It accepts connections, by its kernel, and answers nothing.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let gateway = Gateway::start(&routes(&format!(

@@ -8,7 +8,6 @@ use std::thread;
 use std::time::Duration;
 
 use crate::process::{Gateway, curl, eventually, status};
-use tollgate_testing::turns;
 
 /// A server that answers every request with 500, or with 200 while it is well.
 struct Server {
@@ -126,7 +125,6 @@ fn series(name: &str, server: &Server, labels: &str) -> String {
 
 #[test]
 fn an_ejected_endpoint_is_shown_and_stays_out_over_a_reload() {
-    let _turn = turns::beside_others();
     let (good, bad, third) = (
         Server::well(Pace::Prompt),
         Server::start(Pace::Prompt),
@@ -203,7 +201,6 @@ fn an_endpoint_that_hangs_for_all_of_a_requests_time_is_ejected() {
 
 #[test]
 fn an_endpoint_that_is_slow_is_shown_as_ejected_for_that() {
-    let _turn = turns::beside_others();
     let (good, slow) = (
         Server::well(Pace::Prompt),
         Server::well(Pace::After(Duration::from_secs(1))),
@@ -251,7 +248,6 @@ fn an_endpoint_that_is_slow_is_shown_as_ejected_for_that() {
 
 #[test]
 fn an_endpoint_is_probed_by_the_gateway_and_shown_with_what_it_answered() {
-    let _turn = turns::beside_others();
     let (good, bad) = (Server::well(Pace::Prompt), Server::start(Pace::Prompt));
     let health = "health: {path: /healthz, interval: 100ms, unhealthy_after: 2}";
     let gateway = Gateway::start(&routes(&[&bad, &good], health, ""));
@@ -285,7 +281,6 @@ fn an_endpoint_is_probed_by_the_gateway_and_shown_with_what_it_answered() {
 
 #[test]
 fn an_endpoint_that_lets_the_routes_timeout_pass_is_ejected() {
-    let _turn = turns::beside_others();
     let (good, silent) = (Server::well(Pace::Prompt), Server::start(Pace::Never));
     let gateway = Gateway::start(&routes(
         &[&silent, &good],
@@ -299,7 +294,6 @@ fn an_endpoint_that_lets_the_routes_timeout_pass_is_ejected() {
 
 #[test]
 fn a_client_that_leaves_gets_no_endpoint_ejected() {
-    let _turn = turns::beside_others();
     let (good, silent) = (Server::well(Pace::Prompt), Server::start(Pace::Never));
     let gateway = Gateway::start(&routes(
         &[&silent, &good],
@@ -326,7 +320,6 @@ fn a_client_that_leaves_gets_no_endpoint_ejected() {
 
 #[test]
 fn an_adaptive_bound_is_shown_with_what_it_measured() {
-    let _turn = turns::beside_others();
     let server = Server::well(Pace::After(Duration::from_millis(20)));
     let gateway = Gateway::start(&routes(
         &[&server],

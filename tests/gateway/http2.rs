@@ -8,7 +8,6 @@ use serde_json::Value;
 
 use crate::process::{Gateway, curl, eventually};
 use tollgate_testing::raw_http2::{END_HEADERS, HEADERS, PING, PREFACE, SETTINGS, block, frame};
-use tollgate_testing::turns;
 
 const ROUTES: &str = "
 workers: 1
@@ -28,7 +27,6 @@ routes:
 /// curl ends with error 92 where content follows the answer to a HEAD.
 #[test]
 fn a_head_over_http_2_gets_no_content_from_any_answer_of_our_own() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(ROUTES);
     for (path, status) in [
         ("/fixed", 200),
@@ -69,7 +67,6 @@ fn stubborn_upstream() -> SocketAddr {
 
 #[test]
 fn a_refused_websocket_is_one_request_in_the_log_and_in_the_metrics() {
-    let _turn = turns::beside_others();
     let routes = ROUTES.replace(
         "http://127.0.0.1:9",
         &format!("http://{}", stubborn_upstream()),
@@ -114,7 +111,6 @@ fn a_refused_websocket_is_one_request_in_the_log_and_in_the_metrics() {
 
 #[test]
 fn a_flood_is_one_line_in_the_log_and_one_in_the_metric() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(ROUTES);
     let series = "tollgate_http2_floods_total{kind=\"control_frames\"}";
     assert_eq!(gateway.metric(series), 0.0);

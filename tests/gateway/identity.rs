@@ -4,7 +4,6 @@ use std::fs;
 use std::process::Command;
 
 use tempfile::TempDir;
-use tollgate_testing::turns;
 
 use crate::authenticators::{key_entry, outcome};
 use crate::process::{Gateway, curl, eventually, status};
@@ -72,7 +71,6 @@ fn start_with(routes: &str) -> (Gateway, TempDir) {
 
 #[test]
 fn an_answer_tells_its_client_who_that_is_and_others_nothing() {
-    let _turn = turns::beside_others();
     let (gateway, _folder) = start();
     let answer = |key: &str| {
         curl(&[
@@ -100,7 +98,6 @@ fn an_answer_tells_its_client_who_that_is_and_others_nothing() {
 
 #[test]
 fn a_file_of_keys_that_becomes_a_pipe_changes_nothing_and_keeps_nobody_waiting() {
-    let _turn = turns::beside_others();
     let (mut gateway, folder) = start();
     let keys = folder.path().join("keys.yaml");
     fs::remove_file(&keys).unwrap();
@@ -132,7 +129,6 @@ fn a_file_of_keys_that_becomes_a_pipe_changes_nothing_and_keeps_nobody_waiting()
 
 #[test]
 fn one_file_of_keys_is_read_once_for_all_of_its_authenticators() {
-    let _turn = turns::beside_others();
     let (gateway, folder) = start();
     fs::write(
         folder.path().join("keys.yaml"),
@@ -172,7 +168,6 @@ fn by_key(gateway: &Gateway, key: &str) -> u16 {
 
 #[test]
 fn a_request_without_a_credential_is_challenged_and_one_with_a_wrong_one_too() {
-    let _turn = turns::beside_others();
     let (gateway, _folder) = start();
     for fields in [
         &[][..],
@@ -207,7 +202,6 @@ fn a_request_without_a_credential_is_challenged_and_one_with_a_wrong_one_too() {
 
 #[test]
 fn a_key_in_a_field_a_query_or_a_cookie_says_who_the_client_is_and_goes_no_further() {
-    let _turn = turns::beside_others();
     let (gateway, _folder) = start();
     let closed = gateway.url("/closed");
     let by_field = curl(&[
@@ -249,7 +243,6 @@ fn a_key_in_a_field_a_query_or_a_cookie_says_who_the_client_is_and_goes_no_furth
 
 #[test]
 fn the_first_authenticator_that_finds_its_credential_decides_and_no_other_makes_it_good() {
-    let _turn = turns::beside_others();
     let (gateway, _folder) = start();
     let good = format!("{}?api_key={}", gateway.url("/closed"), SECRETS[2]);
     assert_eq!(status(&["-H", "x-api-key: wrong", &good]), 401);
@@ -272,7 +265,6 @@ fn the_first_authenticator_that_finds_its_credential_decides_and_no_other_makes_
 
 #[test]
 fn an_identity_is_a_key_of_limits_and_picks_the_plan() {
-    let _turn = turns::beside_others();
     let (gateway, _folder) = start();
     let ada: Vec<u16> = (0..6).map(|n| by_key(&gateway, SECRETS[n % 2])).collect();
     assert_eq!(
@@ -293,7 +285,6 @@ fn an_identity_is_a_key_of_limits_and_picks_the_plan() {
 
 #[test]
 fn a_preflight_is_not_asked_who_it_is_and_a_page_may_read_the_challenge() {
-    let _turn = turns::beside_others();
     let (gateway, _folder) = start();
     let origin = ["-i", "-H", "origin: https://app.example.com"];
     let preflight = ["-X", "OPTIONS", "-H", "access-control-request-method: GET"];
@@ -308,7 +299,6 @@ fn a_preflight_is_not_asked_who_it_is_and_a_page_may_read_the_challenge() {
 
 #[test]
 fn a_call_of_grpc_without_a_credential_is_unauthenticated() {
-    let _turn = turns::beside_others();
     let (gateway, _folder) = start();
     let call = [
         "-i",
@@ -326,7 +316,6 @@ fn a_call_of_grpc_without_a_credential_is_unauthenticated() {
 
 #[test]
 fn keys_change_under_load_and_a_bad_file_changes_nothing() {
-    let _turn = turns::beside_others();
     let (gateway, folder) = start_with(&ROUTES.replace("2/h", "9999/h"));
     let file = folder.path().join("keys.yaml");
     let replace = |text: &str| {
@@ -398,7 +387,6 @@ fn keys_change_under_load_and_a_bad_file_changes_nothing() {
 
 #[test]
 fn the_access_log_has_the_client_and_no_credential() {
-    let _turn = turns::beside_others();
     let (gateway, _folder) = start();
     by_key(&gateway, SECRETS[0]);
     status(&[&format!(
@@ -469,7 +457,6 @@ fn a_file_of_keys_that_cannot_be_used_keeps_the_gateway_from_starting() {
 
 #[test]
 fn a_key_that_was_made_opens_the_route() {
-    let _turn = turns::beside_others();
     let (gateway, folder) = start();
     let made = std::process::Command::new(env!("CARGO_BIN_EXE_tollgate"))
         .args([

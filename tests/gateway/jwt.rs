@@ -9,7 +9,6 @@ use std::thread;
 use serde_json::{Value as Json, json};
 use tollgate_testing::nginx::NginxServer;
 use tollgate_testing::topology::CertificateAuthority;
-use tollgate_testing::turns;
 
 use crate::issuer::{Issuer, IssuerKey, base64, claims, now};
 use crate::process::{Gateway, curl, eventually, status};
@@ -64,7 +63,6 @@ fn answer(gateway: &Gateway, token: &str) -> String {
 
 #[test]
 fn tokens_of_every_kind_of_key_say_who_the_client_is_and_go_no_further() {
-    let _turn = turns::beside_others();
     let keys = [
         IssuerKey::ed25519(),
         IssuerKey::p256(),
@@ -113,7 +111,6 @@ fn tokens_of_every_kind_of_key_say_who_the_client_is_and_go_no_further() {
 
 #[test]
 fn tokens_that_are_not_what_they_should_be_are_refused_with_the_reason() {
-    let _turn = turns::beside_others();
     let (key, stranger) = (IssuerKey::p256(), IssuerKey::p256());
     let issuer = Issuer::start(&[key.jwk("a"), IssuerKey::rsa().jwk("r")]);
     let gateway = start(&issuer, ", leeway: 0s, max_token: 4KiB");
@@ -267,7 +264,6 @@ fn tokens_that_are_not_what_they_should_be_are_refused_with_the_reason() {
 
 #[test]
 fn a_token_that_is_sent_twice_or_is_huge_is_refused_by_every_version() {
-    let _turn = turns::beside_others();
     let key = IssuerKey::ed25519();
     let issuer = Issuer::start(&[key.jwk("a")]);
     let gateway = start(&issuer, "");
@@ -327,7 +323,6 @@ fn a_token_that_is_sent_twice_or_is_huge_is_refused_by_every_version() {
 
 #[test]
 fn a_claim_that_is_missing_or_of_another_type_is_a_missing_part_of_the_key() {
-    let _turn = turns::beside_others();
     let key = IssuerKey::ed25519();
     let issuer = Issuer::start(&[key.jwk("a")]);
     let gateway = start(&issuer, "");
@@ -361,7 +356,6 @@ fn a_claim_that_is_missing_or_of_another_type_is_a_missing_part_of_the_key() {
 
 #[test]
 fn a_claim_with_white_space_around_it_reaches_no_upstream_as_another_one() {
-    let _turn = turns::beside_others();
     let key = IssuerKey::p256();
     let gateway = start(&Issuer::start(&[key.jwk("a")]), "");
     let echoed = answer(
@@ -388,7 +382,6 @@ fn a_claim_with_white_space_around_it_reaches_no_upstream_as_another_one() {
 
 #[test]
 fn keys_that_share_an_id_all_verify() {
-    let _turn = turns::beside_others();
     let keys = [IssuerKey::p256(), IssuerKey::p256(), IssuerKey::ed25519()];
     let issuer = Issuer::start(&keys.iter().map(|key| key.jwk("a")).collect::<Vec<_>>());
     let gateway = start(&issuer, "");
@@ -412,7 +405,6 @@ fn keys_that_share_an_id_all_verify() {
 
 #[test]
 fn keys_rotate_under_load_and_no_request_fails_whatever_strangers_send() {
-    let _turn = turns::beside_others();
     let keys = [
         IssuerKey::ed25519(),
         IssuerKey::p256(),
@@ -493,7 +485,6 @@ impl Drop for EndsAtLast<'_> {
 
 #[test]
 fn a_key_that_was_taken_back_ends_the_tokens_that_it_has_verified() {
-    let _turn = turns::beside_others();
     let (old, new) = (IssuerKey::ed25519(), IssuerKey::p256());
     let issuer = Issuer::start(&[old.jwk("old")]);
     let gateway = start(&issuer, "");
@@ -517,7 +508,6 @@ fn a_key_that_was_taken_back_ends_the_tokens_that_it_has_verified() {
 
 #[test]
 fn an_issuer_that_is_away_at_the_start_is_503_and_its_keys_are_taken_when_it_comes() {
-    let _turn = turns::beside_others();
     let key = IssuerKey::ed25519();
     let issuer = Issuer::start(&[key.jwk("a")]);
     issuer.goes_away();
@@ -537,7 +527,6 @@ fn an_issuer_that_is_away_at_the_start_is_503_and_its_keys_are_taken_when_it_com
 
 #[test]
 fn keys_outlive_an_issuer_that_goes_away_for_as_long_as_is_said() {
-    let _turn = turns::beside_others();
     let key = IssuerKey::ed25519();
     let issuer = Issuer::start(&[key.jwk("a")]);
     let gateway = start(&issuer, ", refresh: 10s, stale: 20s");
@@ -580,7 +569,6 @@ fn keys_outlive_an_issuer_that_goes_away_for_as_long_as_is_said() {
 
 #[test]
 fn an_answer_that_is_no_set_of_keys_changes_nothing() {
-    let _turn = turns::beside_others();
     let (key, stranger) = (IssuerKey::ed25519(), IssuerKey::ed25519());
     let issuer = Issuer::start(&[key.jwk("a")]);
     let gateway = start(&issuer, "");
@@ -621,7 +609,6 @@ fn an_answer_that_is_no_set_of_keys_changes_nothing() {
 
 #[test]
 fn a_secret_in_a_file_verifies_what_is_asked_for_and_scopes_are_needed() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("jwks.json");
     let key = IssuerKey::secret();
@@ -672,7 +659,6 @@ fn a_secret_in_a_file_verifies_what_is_asked_for_and_scopes_are_needed() {
 
 #[test]
 fn a_secret_verifies_the_algorithms_that_are_named_and_no_others() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("jwks.json");
     let key = IssuerKey::Secret(vec![7; 64]);
@@ -706,7 +692,6 @@ fn a_secret_verifies_the_algorithms_that_are_named_and_no_others() {
 
 #[test]
 fn keys_behind_https_are_taken_from_an_issuer_that_the_named_authority_knows() {
-    let _turn = turns::beside_others();
     let (authority, stranger) = (
         CertificateAuthority::create(),
         CertificateAuthority::create(),
@@ -755,7 +740,6 @@ fn keys_behind_https_are_taken_from_an_issuer_that_the_named_authority_knows() {
 
 #[test]
 fn a_token_of_another_issuer_is_left_to_the_authenticator_that_knows_it() {
-    let _turn = turns::beside_others();
     let (one, two) = (IssuerKey::ed25519(), IssuerKey::ed25519());
     let issuers = [
         Issuer::start(&[one.jwk("a")]),
@@ -792,7 +776,6 @@ fn a_token_of_another_issuer_is_left_to_the_authenticator_that_knows_it() {
 
 #[test]
 fn an_issuer_that_is_away_keeps_no_token_of_another_one_waiting() {
-    let _turn = turns::beside_others();
     let key = IssuerKey::p256();
     let issuer = Issuer::start(&[key.jwk("a")]);
     let away = "authenticators:\n  away: {jwt: {issuer: 'https://away.example', jwks: 'http://127.0.0.1:9/'}}\n";

@@ -4,7 +4,6 @@
 use std::fs;
 
 use tempfile::TempDir;
-use tollgate_testing::turns;
 
 use crate::authenticators::key_entry;
 use crate::process::{Gateway, curl, eventually, status};
@@ -77,7 +76,6 @@ fn code(gateway: &Gateway, listener: usize, key: &str, path: &str) -> u16 {
 
 #[test]
 fn a_shared_route_has_an_identity_on_the_listener_that_asks_and_none_on_the_other() {
-    let _turn = turns::beside_others();
     let (gateway, _folder) = start();
     let known = ask(&gateway, 0, "ada-secret", "/shared");
     assert!(
@@ -129,7 +127,6 @@ fn a_shared_route_has_an_identity_on_the_listener_that_asks_and_none_on_the_othe
 
 #[test]
 fn a_route_replaces_the_authenticators_of_its_listener_or_asks_none() {
-    let _turn = turns::beside_others();
     let (gateway, _folder) = start();
     assert_eq!(
         code(&gateway, 0, "ada-secret", "/staff"),
@@ -180,7 +177,6 @@ fn a_route_replaces_the_authenticators_of_its_listener_or_asks_none() {
 
 #[test]
 fn limits_of_a_listener_count_by_identity() {
-    let _turn = turns::beside_others();
     let (gateway, _folder) = start();
     let codes = |key: &str| {
         (0..4)
@@ -195,7 +191,6 @@ fn limits_of_a_listener_count_by_identity() {
 
 #[test]
 fn a_client_that_nobody_knows_does_not_learn_which_routes_there_are() {
-    let _turn = turns::beside_others();
     let (gateway, _folder) = start();
     for path in ["/nowhere", "/", "/shared/below"] {
         assert_eq!(
@@ -226,7 +221,6 @@ fn a_client_that_nobody_knows_does_not_learn_which_routes_there_are() {
 
 #[test]
 fn nobody_is_asked_for_a_credential_that_belongs_elsewhere() {
-    let _turn = turns::beside_others();
     let (gateway, _folder) = start();
     let redirected = ask(&gateway, 2, "", "/shared");
     assert!(
@@ -242,7 +236,6 @@ fn nobody_is_asked_for_a_credential_that_belongs_elsewhere() {
 
 #[test]
 fn a_preflight_of_a_page_is_not_asked_who_it_is_from() {
-    let _turn = turns::beside_others();
     let (gateway, _folder) = start();
     let fields = [
         "-X",
@@ -272,7 +265,6 @@ fn a_preflight_of_a_page_is_not_asked_who_it_is_from() {
 
 #[test]
 fn a_default_of_routes_goes_before_the_listener_and_a_route_opts_out_of_both() {
-    let _turn = turns::beside_others();
     let (gateway, _folder) = start_with(&ROUTES.replace(
         "routes:\n",
         "defaults: {routes: {authenticate: [staff]}}\nroutes:\n",
@@ -308,7 +300,6 @@ fn a_default_of_routes_goes_before_the_listener_and_a_route_opts_out_of_both() {
 
 #[test]
 fn a_reload_changes_whom_a_listener_asks() {
-    let _turn = turns::beside_others();
     let (gateway, folder) = start();
     assert_eq!(code(&gateway, 1, "", "/shared"), 200);
     let routes = ROUTES.replace(
@@ -332,7 +323,6 @@ fn a_reload_changes_whom_a_listener_asks() {
 
 #[test]
 fn an_explanation_knows_which_listener_asks() {
-    let _turn = turns::beside_others();
     let (gateway, _folder) = start();
     let explain = |listener: usize, path: &str, more: &str| {
         curl(&[&format!(
@@ -366,7 +356,6 @@ fn an_explanation_knows_which_listener_asks() {
 
 #[test]
 fn a_call_of_grpc_without_a_route_is_unauthenticated() {
-    let _turn = turns::beside_others();
     let (gateway, _folder) = start();
     let fields = [
         "-H",

@@ -4,7 +4,6 @@ use std::fs;
 use std::path::Path;
 
 use crate::process::{Gateway, curl, eventually, status};
-use tollgate_testing::turns;
 
 /// A gateway whose routes go under maintenance by files in the folder.
 fn start(folder: &impl AsRef<Path>) -> Gateway {
@@ -95,7 +94,6 @@ fn left(gateway: &Gateway, limit: &str, path: &str) -> String {
 
 #[test]
 fn a_route_is_under_maintenance_while_a_file_exists() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     let gateway = start(&folder);
     let gauge = || gateway.metric("tollgate_route_maintenance{route=\"other\"}");
@@ -155,7 +153,6 @@ fn a_route_is_under_maintenance_while_a_file_exists() {
 
 #[test]
 fn a_gateway_that_starts_during_maintenance_serves_nobody_before_it_looks() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("all"), "").unwrap();
     let gateway = start(&folder);
@@ -173,7 +170,6 @@ fn a_gateway_that_starts_during_maintenance_serves_nobody_before_it_looks() {
 
 #[test]
 fn a_reload_begins_and_ends_a_maintenance() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     let gateway = start(&folder);
     let gauge = || gateway.find_metric("tollgate_route_maintenance{route=\"planned\"}");
@@ -191,7 +187,6 @@ fn a_reload_begins_and_ends_a_maintenance() {
 
 #[test]
 fn clients_of_some_networks_are_served_and_the_others_cost_no_limit_anything() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("shop"), "").unwrap();
     let gateway = start(&folder);
@@ -223,7 +218,6 @@ fn clients_of_some_networks_are_served_and_the_others_cost_no_limit_anything() {
 
 #[test]
 fn the_answer_is_in_the_type_that_the_client_asks_for() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("shop"), "").unwrap();
     let gateway = start(&folder);
@@ -281,7 +275,6 @@ fn the_answer_is_in_the_type_that_the_client_asks_for() {
 
 #[test]
 fn a_call_of_grpc_is_unavailable_and_told_when_to_come_back() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("all"), "").unwrap();
     let gateway = start(&folder);
@@ -303,7 +296,6 @@ fn a_call_of_grpc_is_unavailable_and_told_when_to_come_back() {
 
 #[test]
 fn the_admin_port_is_ready_and_explains_the_maintenance() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("all"), "").unwrap();
     let gateway = start(&folder);
@@ -326,7 +318,6 @@ fn the_admin_port_is_ready_and_explains_the_maintenance() {
 
 #[test]
 fn a_file_that_nobody_can_look_for_changes_nothing() {
-    let _turn = turns::beside_others();
     let outer = tempfile::tempdir().unwrap();
     let [folder, aside] = ["files", "aside"].map(|name| outer.path().join(name));
     fs::create_dir(&folder).unwrap();

@@ -7,7 +7,6 @@ use std::process::{Command, Stdio};
 
 use crate::process::{Gateway, eventually, status};
 use tollgate_testing::redis::RedisServer;
-use tollgate_testing::turns;
 
 /// Answers with what it cost.
 const PRICED: &str = "
@@ -56,7 +55,6 @@ routes: [{name: all, echo: true}]
 
 #[test]
 fn the_metrics_of_a_busy_gateway_are_as_prometheus_wants_them() {
-    let _turn = turns::beside_others();
     let mut redis = RedisServer::start();
     let upstream = Gateway::start(PRICED);
     let text = routes(&redis.url(), &upstream.listeners[0].to_string());
@@ -168,7 +166,6 @@ fn assert_linted(page: &str) {
 
 #[test]
 fn reloads_are_counted_from_nothing_and_the_last_one_is_told() {
-    let _turn = turns::beside_others();
     let before = std::time::SystemTime::UNIX_EPOCH
         .elapsed()
         .unwrap()
@@ -202,7 +199,6 @@ fn reloads_are_counted_from_nothing_and_the_last_one_is_told() {
 
 #[test]
 fn the_process_says_what_it_takes_of_the_machine() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(ALONE);
     let memory = gateway.metric("process_resident_memory_bytes");
     assert!(memory > 1e6 && memory < 1e9, "{memory}");

@@ -1,7 +1,6 @@
 //! Clients whose addresses a listener or a route does not take, as a client with curl sees them.
 
 use crate::process::{Gateway, curl, status};
-use tollgate_testing::turns;
 
 /// Two listeners, the second of which serves two networks only. Clients name themselves behind a
 /// trusted proxy.
@@ -37,7 +36,6 @@ fn from(gateway: &Gateway, listener: usize, client: &str, path: &str) -> u16 {
 
 #[test]
 fn a_route_takes_clients_that_are_allowed_and_not_denied() {
-    let _turn = turns::beside_others();
     let gateway = start();
     let clients = [
         "10.1.2.2",
@@ -58,7 +56,6 @@ fn a_route_takes_clients_that_are_allowed_and_not_denied() {
 
 #[test]
 fn a_listener_takes_clients_before_any_route_and_both_have_to_take_them() {
-    let _turn = turns::beside_others();
     let gateway = start();
     let paths = ["/open", "/staff", "/nowhere"];
     assert_eq!(
@@ -77,7 +74,6 @@ fn a_listener_takes_clients_before_any_route_and_both_have_to_take_them() {
 
 #[test]
 fn a_client_cannot_name_itself_into_a_network() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(&ROUTES.replace("trusted_proxies: [127.0.0.1]", ""));
     let spellings = [
         "x-forwarded-for: 10.0.0.1",
@@ -92,7 +88,6 @@ fn a_client_cannot_name_itself_into_a_network() {
 
 #[test]
 fn a_refused_client_gets_a_problem_and_costs_the_others_no_token() {
-    let _turn = turns::beside_others();
     let gateway = start();
     let answer = curl(&[
         "-i",
@@ -126,7 +121,6 @@ fn a_refused_client_gets_a_problem_and_costs_the_others_no_token() {
 
 #[test]
 fn a_refused_call_of_grpc_is_permission_denied() {
-    let _turn = turns::beside_others();
     let gateway = start();
     let fields = [
         "-H",
@@ -149,7 +143,6 @@ fn a_refused_call_of_grpc_is_permission_denied() {
 
 #[test]
 fn a_reload_changes_the_networks() {
-    let _turn = turns::beside_others();
     let gateway = start();
     assert_eq!(from(&gateway, 0, "192.0.2.1", "/staff"), 403);
     gateway.rewrite(&ROUTES.replace("allow: [10.0.0.0/8], deny", "allow: [192.0.2.0/24], deny"));

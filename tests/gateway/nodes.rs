@@ -2,7 +2,6 @@
 
 use serde_json::Value as Json;
 use tollgate_testing::redis::RedisServer;
-use tollgate_testing::turns;
 
 use crate::process::{Gateway, curl, eventually};
 
@@ -58,7 +57,6 @@ fn names(gateway: &Gateway) -> Vec<String> {
 
 #[test]
 fn each_node_knows_what_the_others_say_of_themselves() {
-    let _turn = turns::beside_others();
     let mut redis = RedisServer::start();
     let store = format!("store: {{redis: '{}', timeout: 1s}}", redis.url());
     let sick = format!(
@@ -122,7 +120,6 @@ fn each_node_knows_what_the_others_say_of_themselves() {
 
 #[test]
 fn a_node_without_a_store_is_called_like_its_machine_and_knows_itself() {
-    let _turn = turns::beside_others();
     let file = "listeners: [{address: '127.0.0.1:0'}]\nadmin: {address: '127.0.0.1:0'}\nroutes: [{name: all, match: {path: '/*'}, echo: true}]\n";
     let gateway = Gateway::start(file);
     let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();

@@ -9,7 +9,6 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 
 use crate::process::{Gateway, curl, eventually, status};
-use tollgate_testing::turns;
 
 fn routes(limits: &str, rest: &str) -> String {
     format!(
@@ -100,7 +99,6 @@ fn until_waiting(gateway: &Gateway, count: f64) {
 
 #[test]
 fn a_hidden_limit_denies_and_its_clients_see_the_others_alone() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(&routes(
         "shown: {key: client_ip, rate: 9/h}, secret: {key: client_ip, rate: 2/h, hidden: true},
         by-tenant: {key: {header: x-tenant}, rate: 5/h, on_missing: refuse, hidden: true},
@@ -212,7 +210,6 @@ routes:
 
 #[test]
 fn a_refusal_is_worded_by_the_operator_and_still_tells_when_to_come_back() {
-    let _turn = turns::beside_others();
     let refusal = "{status: 503, headers: {x-why: busy}, body: '{\"busy\":true}', content_type: application/json}";
     let gateway = Gateway::start(&echo_behind(&format!(
         "{{key: client_ip, rate: 2/h, on_limit: {{reject: {refusal}}}}}"
@@ -237,7 +234,6 @@ fn a_refusal_is_worded_by_the_operator_and_still_tells_when_to_come_back() {
 
 #[test]
 fn queued_requests_are_served_in_order_as_tokens_come() {
-    let _turn = turns::alone();
     let gateway = Gateway::start(&echo_behind(
         "{key: {constant: all}, rate: 1/s, burst: 1, on_limit: {queue: {max_wait: 1m, max_waiting: 10}}}",
     ));
@@ -284,7 +280,6 @@ fn queued_requests_are_served_in_order_as_tokens_come() {
 
 #[test]
 fn a_full_queue_and_a_wait_beyond_max_wait_are_refused_at_once() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(&echo_behind(
         "{key: {header: x-tenant}, rate: 4/m, burst: 1, on_limit: {queue: {max_wait: 1m, max_waiting: 3}}}",
     ));
@@ -317,7 +312,6 @@ fn a_full_queue_and_a_wait_beyond_max_wait_are_refused_at_once() {
 
 #[test]
 fn a_client_that_fills_the_queue_does_not_keep_others_out() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(&echo_behind(
         "{key: {header: x-tenant}, rate: 4/m, burst: 1, on_limit: {queue: {max_wait: 1m, max_waiting: 3}}}",
     ));
@@ -340,7 +334,6 @@ fn a_client_that_fills_the_queue_does_not_keep_others_out() {
 
 #[test]
 fn a_client_that_leaves_the_queue_makes_room_at_once() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(&echo_behind(
         "{key: {header: x-tenant}, rate: 2/m, burst: 1, on_limit: {queue: {max_wait: 1m, max_waiting: 2}}}",
     ));
@@ -360,7 +353,6 @@ fn a_client_that_leaves_the_queue_makes_room_at_once() {
 
 #[test]
 fn a_degraded_request_goes_to_another_upstream_and_says_so() {
-    let _turn = turns::beside_others();
     let (dear, cheap) = (upstream("dear"), upstream("cheap"));
     let gateway = Gateway::start(&routes(
         "l: {key: client_ip, rate: 1/h, on_limit: {degrade: {upstream: cheap}}},
@@ -398,7 +390,6 @@ routes: [{{name: all, upstream: dear, limits: [l, m, all]}}]
 
 #[test]
 fn a_degraded_request_may_get_a_fixed_answer() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(&echo_behind(
         "{key: client_ip, rate: 1/h, on_limit: {degrade: {respond: {status: 202, headers: {x-a: b}, body: later}}}}",
     ));
@@ -419,7 +410,6 @@ fn a_degraded_request_may_get_a_fixed_answer() {
 
 #[test]
 fn a_shadow_limit_counts_and_shows_nothing_to_clients() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(&echo_behind(
         "{key: client_ip, rate: 2/h, on_limit: shadow}",
     ));
@@ -448,7 +438,6 @@ fn a_shadow_limit_counts_and_shows_nothing_to_clients() {
 
 #[test]
 fn a_partial_rollout_enforces_the_limit_on_the_same_clients_on_every_node() {
-    let _turn = turns::beside_others();
     let of = |share: &str| {
         echo_behind(&format!(
             "{{key: {{header: x-tenant}}, rate: 1/h, enforce: {share}}}"
@@ -488,7 +477,6 @@ fn a_partial_rollout_enforces_the_limit_on_the_same_clients_on_every_node() {
 
 #[test]
 fn an_exempt_request_is_not_charged_and_gets_no_ratelimit_fields() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(&echo_behind(
         "{key: {constant: all}, rate: 1/h, exempt: {client: [192.0.2.0/24], headers: {x-internal: 'yes'}}}",
     ));
@@ -521,7 +509,6 @@ fn an_exempt_request_is_not_charged_and_gets_no_ratelimit_fields() {
 
 #[test]
 fn a_client_has_the_rate_of_its_plan_and_keeps_its_bucket() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(&echo_behind(
         "{key: {header: x-tenant}, rate: 2/h, plans: {by: {header: x-plan}, table: {gold: {rate: 6/h, cost: 2}}}}",
     ));
@@ -555,7 +542,6 @@ fn a_client_has_the_rate_of_its_plan_and_keeps_its_bucket() {
 
 #[test]
 fn a_request_costs_what_a_header_says() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(&echo_behind(
         "{key: client_ip, rate: 100/h, cost: {header: x-cost, default: 2, max: 40}}",
     ));
@@ -574,7 +560,6 @@ fn a_request_costs_what_a_header_says() {
 
 #[test]
 fn a_request_costs_by_its_content_length_and_the_maximum_without_one() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(&echo_behind(
         "{key: client_ip, rate: 20/h, cost: {body: 10B, max: 8}}",
     ));

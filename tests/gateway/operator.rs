@@ -84,7 +84,6 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn reading_a_bucket_changes_nothing_and_shows_what_requests_see() {
-    let _turn = turns::beside_others();
     let redis = RedisServer::start();
     let gateway = Gateway::start(&with_redis(&redis));
     assert_eq!(get(&gateway, BUCKET)["full"], true);
@@ -122,7 +121,6 @@ fn reading_a_bucket_changes_nothing_and_shows_what_requests_see() {
 
 #[test]
 fn secrets_are_shown_as_a_hash_and_a_hash_finds_its_bucket() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(&routes(""));
     assert_eq!(
         status(&["-H", "x-api-key: sesame", &gateway.url("/tenant")]),
@@ -218,7 +216,7 @@ fn a_reset_clears_the_denial_cache_of_every_node() {
 
 #[test]
 fn a_reset_of_a_leased_limit_admits_one_burst() {
-    let _turn = turns::alone();
+    let _turn = turns::among_few();
     let redis = RedisServer::start();
     let leased = with_redis(&redis).replace(
         "rate: 10/h, burst: 20}",
@@ -334,7 +332,6 @@ fn a_bucket_is_shown_and_changed_by_its_clients_plan() {
 
 #[test]
 fn a_grant_gives_back_what_it_says_and_never_more_than_full() {
-    let _turn = turns::beside_others();
     let redis = RedisServer::start();
     let gateway = Gateway::start(&with_redis(&redis));
     assert_eq!(spend(&gateway, 21), 20);
@@ -365,7 +362,6 @@ fn a_grant_gives_back_what_it_says_and_never_more_than_full() {
 
 #[test]
 fn without_a_store_the_nodes_own_buckets_are_shown_and_changed() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(&routes(""));
     assert_eq!(spend(&gateway, 21), 20);
     let seen = get(&gateway, BUCKET);
@@ -448,7 +444,6 @@ fn while_the_store_is_away_a_bucket_reads_as_its_limit_decides() {
 
 #[test]
 fn every_change_is_logged_with_who_asked_and_without_the_key() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(&routes(""));
     let target = admin(&gateway, "/buckets/per-client?client_ip=203.0.113.9");
     curl(&[
@@ -495,7 +490,6 @@ fn every_change_is_logged_with_who_asked_and_without_the_key() {
 
 #[test]
 fn cross_site_requests_change_nothing() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(&routes(""));
     assert_eq!(spend(&gateway, 5), 5);
     let (bucket, grant) = (
@@ -560,7 +554,6 @@ fn cross_site_requests_change_nothing() {
 
 #[test]
 fn a_wrong_request_is_refused_with_a_hint() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(&routes(""));
     for (target, status, hint) in [
         (
@@ -623,7 +616,6 @@ fn a_wrong_request_is_refused_with_a_hint() {
 
 #[test]
 fn the_command_line_reads_changes_and_explains_buckets() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(&routes(""));
     spend(&gateway, 20);
     let which = ["per-client", "--client-ip", "127.0.0.1"];

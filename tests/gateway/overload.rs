@@ -10,7 +10,6 @@ use std::thread;
 use std::time::Duration;
 
 use crate::process::{Gateway, curl, eventually, status};
-use tollgate_testing::turns;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -48,7 +47,6 @@ routes: [{{name: all, upstream: up}}, {{name: short, match: {{path: /short}}, re
 
 #[test]
 fn idle_clients_beyond_the_descriptors_leave_a_working_upstream_reachable() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start_with_limit("-n 100", &routes(upstream(&Arc::default()), ""));
     let log = gateway.log();
     assert!(
@@ -69,7 +67,6 @@ fn idle_clients_beyond_the_descriptors_leave_a_working_upstream_reachable() {
 
 #[test]
 fn a_request_that_is_shed_is_charged_to_no_limit() {
-    let _turn = turns::beside_others();
     let gate = Arc::default();
     let upstream = upstream(&gate);
     let gateway = Gateway::start(&format!(
@@ -102,7 +99,6 @@ routes: [{{name: all, upstream: up, limits: [few]}}]
 
 #[test]
 fn the_limit_on_descriptors_is_raised_to_the_hard_one_and_said() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start_with_limit(
         "-Sn 90",
         &routes(upstream(&Arc::default()), ", max_connections: 20"),
@@ -130,7 +126,6 @@ fn the_limit_on_descriptors_is_raised_to_the_hard_one_and_said() {
 
 #[test]
 fn listeners_that_can_be_full_one_by_one_are_not_warned_of() {
-    let _turn = turns::beside_others();
     // 70 clients: half of what two listeners and a worker leave of 200 descriptors.
     for (bound, warns) in [(60, false), (80, true)] {
         let routes = routes(upstream(&Arc::default()), "").replace(
@@ -153,7 +148,6 @@ fn listeners_that_can_be_full_one_by_one_are_not_warned_of() {
 
 #[test]
 fn running_out_of_descriptors_is_not_the_upstreams_fault() {
-    let _turn = turns::beside_others();
     let gate = Arc::new(RwLock::new(()));
     let closed = gate.write().unwrap();
     let gateway = Gateway::start_with_limit("-n 64", &routes(upstream(&gate), ""));
@@ -210,7 +204,6 @@ fn running_out_of_descriptors_is_not_the_upstreams_fault() {
 
 #[test]
 fn a_client_below_the_least_rate_gets_408_and_is_counted_and_logged() {
-    let _turn = turns::beside_others();
     // A client that stalls for so long before its first byte counts would be silent instead of
     // slow.
     let bounds = ", body_timeout: 2s, min_body_rate: 1GiB/s";
@@ -252,7 +245,6 @@ fn a_client_below_the_least_rate_gets_408_and_is_counted_and_logged() {
 
 #[test]
 fn trusted_proxies_have_as_many_connections_as_they_like() {
-    let _turn = turns::beside_others();
     let bound = ", max_connections_per_client: 2";
     let routes = routes(upstream(&Arc::default()), bound);
     let gateway = Gateway::start(&routes);
@@ -334,21 +326,18 @@ fn another_among(request: &str, answers: &str) -> u16 {
 
 #[test]
 fn clients_that_go_on_sending_after_their_last_answer_make_room() {
-    let _turn = turns::beside_others();
     let request = "GET / HTTP/1.1\r\nBad Header\r\n\r\n";
     assert_eq!(another_among(request, "HTTP/1.1 400 "), 200);
 }
 
 #[test]
 fn clients_whose_unread_body_drips_in_after_the_answer_make_room() {
-    let _turn = turns::beside_others();
     let request = "POST /short HTTP/1.1\r\nHost: a\r\nContent-Length: 60000\r\n\r\n";
     assert_eq!(another_among(request, "HTTP/1.1 200 "), 200);
 }
 
 #[test]
 fn a_client_that_goes_on_sending_holds_up_no_drain() {
-    let _turn = turns::beside_others();
     // A drain that waits for the client goes on for longer than this test has patience.
     let routes = routes(upstream(&Arc::default()), "");
     let mut gateway = Gateway::start(&format!("drain_timeout: 10m\n{routes}"));

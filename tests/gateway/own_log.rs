@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
-use tollgate_testing::turns;
 
 use crate::process::{eventually, status};
 
@@ -62,7 +61,6 @@ impl Drop for Logging {
 
 #[test]
 fn a_reader_of_the_log_that_takes_nothing_keeps_neither_requests_nor_the_end() {
-    let _turn = turns::beside_others();
     let routes = "
 workers: 1
 listeners: [{address: '127.0.0.1:0'}]

@@ -109,7 +109,6 @@ fn get(gateway: &Gateway, target: &str) -> Value {
 
 #[test]
 fn a_plan_is_set_changed_and_removed_without_a_reload() {
-    let _turn = turns::beside_others();
     let redis = RedisServer::start();
     let gateway = Gateway::start(&routes(&redis, "200ms"));
     let mut client = TenantClient::of(&gateway);
@@ -150,7 +149,6 @@ fn a_plan_is_set_changed_and_removed_without_a_reload() {
 
 #[test]
 fn an_invalid_plan_is_logged_once_and_denies_nobody() {
-    let _turn = turns::beside_others();
     let redis = RedisServer::start();
     let gateway = Gateway::start(&routes(&redis, "100ms"));
     let mut client = TenantClient::of(&gateway);
@@ -202,7 +200,6 @@ fn an_invalid_plan_is_logged_once_and_denies_nobody() {
 
 #[test]
 fn limits_of_every_algorithm_share_a_hash_of_plans() {
-    let _turn = turns::beside_others();
     let redis = RedisServer::start();
     let plans = "plans: {redis: {hash: plans, cache: 100ms}}";
     let limits = format!(
@@ -358,7 +355,6 @@ fn while_redis_is_away_known_plans_hold_and_no_request_waits_for_unknown_ones() 
 
 #[test]
 fn an_operator_sees_the_plan_and_its_source() {
-    let _turn = turns::beside_others();
     let redis = RedisServer::start();
     let gateway = Gateway::start(&routes(&redis, "1h"));
     // The command is from docs/configuration/limits/plans.md.

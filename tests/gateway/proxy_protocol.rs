@@ -6,7 +6,6 @@ use std::process::Command;
 use std::time::Duration;
 
 use tollgate_testing::topology::CertificateAuthority;
-use tollgate_testing::turns;
 
 use crate::process::{Gateway, eventually};
 
@@ -56,7 +55,6 @@ const V1: &[u8] = b"PROXY TCP4 203.0.113.7 198.51.100.1 40000 443\r\n";
 
 #[test]
 fn a_trusted_proxy_says_who_the_client_is() {
-    let _turn = turns::beside_others();
     let gateway = start("127.0.0.1");
     let v2 =
         b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x0c\xcb\x00\x71\x08\xc6\x33\x64\x01\x9c\x40\x01\xbb";
@@ -80,7 +78,6 @@ fn a_trusted_proxy_says_who_the_client_is() {
 
 #[test]
 fn a_client_that_a_proxy_names_has_as_many_connections_as_a_client_may() {
-    let _turn = turns::beside_others();
     let gateway = start_with("127.0.0.1", "max_connections_per_client: 2");
     let open = |header: &[u8]| {
         let mut stream = TcpStream::connect(gateway.listeners[0]).unwrap();
@@ -106,7 +103,6 @@ fn a_client_that_a_proxy_names_has_as_many_connections_as_a_client_may() {
 
 #[test]
 fn connections_that_have_sent_nothing_make_room_and_a_header_that_has_begun_does_not() {
-    let _turn = turns::beside_others();
     let gateway = start_with("127.0.0.1", "header_timeout: 60s, max_connections: 2");
     let mut begun = TcpStream::connect(gateway.listeners[0]).unwrap();
     begun.write_all(&V1[..9]).unwrap();
@@ -143,7 +139,6 @@ fn connections_that_have_sent_nothing_make_room_and_a_header_that_has_begun_does
 
 #[test]
 fn the_client_that_a_proxy_names_is_trusted_no_more_than_it_would_be_itself() {
-    let _turn = turns::beside_others();
     let gateway = start("127.0.0.1");
     let forged = "X-Forwarded-For: 192.0.2.99\r\n";
     assert_eq!(client(&gateway, V1, forged).as_deref(), Some("203.0.113.7"));
@@ -161,7 +156,6 @@ fn the_client_that_a_proxy_names_is_trusted_no_more_than_it_would_be_itself() {
 
 #[test]
 fn others_are_closed_unread() {
-    let _turn = turns::beside_others();
     let gateway = start("192.0.2.1");
     assert_eq!(client(&gateway, V1, ""), None);
     assert_eq!(
@@ -175,7 +169,6 @@ fn others_are_closed_unread() {
 
 #[test]
 fn a_connection_without_a_header_is_closed_without_an_answer() {
-    let _turn = turns::beside_others();
     let gateway = start("127.0.0.1");
     assert_eq!(client(&gateway, b"", ""), None);
     assert_eq!(
@@ -191,7 +184,6 @@ fn a_connection_without_a_header_is_closed_without_an_answer() {
 
 #[test]
 fn a_header_that_does_not_come_to_its_end_is_waited_for_as_long_as_a_head() {
-    let _turn = turns::beside_others();
     let gateway = start("127.0.0.1");
     for part in [&b""[..], &V1[..20], b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x40"] {
         let mut stream = TcpStream::connect(gateway.listeners[0]).unwrap();
@@ -206,7 +198,6 @@ fn a_header_that_does_not_come_to_its_end_is_waited_for_as_long_as_a_head() {
 
 #[test]
 fn the_header_comes_before_tls() {
-    let _turn = turns::beside_others();
     let authority = CertificateAuthority::create();
     authority.issue("a", "DNS:a.example");
     let folder = authority.path("ca.pem").with_file_name("");

@@ -5,7 +5,6 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 
 use crate::process::{Gateway, curl};
-use tollgate_testing::turns;
 
 const VERSIONS: [&str; 2] = ["--http1.1", "--http2-prior-knowledge"];
 
@@ -22,7 +21,6 @@ fn status(arguments: &[&str]) -> String {
 /// Some servers take each for another path than it is. None is free: a listener's limits count it.
 #[test]
 fn a_path_in_disguise_is_refused_and_counted_by_the_listeners_limits() {
-    let _turn = turns::beside_others();
     for version in VERSIONS {
         let gateway = Gateway::start(
             "
@@ -93,7 +91,6 @@ fn mirror() -> std::net::SocketAddr {
 
 #[test]
 fn an_options_or_trace_goes_no_further_than_it_says() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(&format!(
         "
 listeners: [{{address: '127.0.0.1:0'}}]

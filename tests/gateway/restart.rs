@@ -15,7 +15,6 @@ use http_body_util::Empty;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
 use crate::process::{Gateway, curl, eventually, status};
-use tollgate_testing::turns;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -172,7 +171,6 @@ fn was_not_begun(error: &hyper::Error) -> bool {
 
 #[test]
 fn no_request_over_http_2_is_lost_by_a_hand_over() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     let mut running = Gateway::start(&routes(folder.path(), 2, ""));
     let (address, stop) = (running.listeners[0], Arc::new(AtomicBool::new(false)));
@@ -197,7 +195,6 @@ fn no_request_over_http_2_is_lost_by_a_hand_over() {
 
 #[test]
 fn a_gateway_is_taken_over_from_again_and_again_without_a_failed_request() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     let mut running = Gateway::start(&routes(folder.path(), 2, ""));
     let (address, admin) = (running.listeners[0], running.admin);
@@ -227,7 +224,6 @@ fn a_gateway_is_taken_over_from_again_and_again_without_a_failed_request() {
 
 #[test]
 fn a_successor_that_fails_to_start_changes_nothing() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     let mut running = Gateway::start(&routes(folder.path(), 2, ""));
     let load = ClosedLoop::start(running.listeners[0], 4);
@@ -260,7 +256,6 @@ fn a_successor_that_fails_to_start_changes_nothing() {
 
 #[test]
 fn a_successor_that_hangs_keeps_no_other_from_taking_over() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     let mut running = Gateway::start(&routes(folder.path(), 2, ""));
     let load = ClosedLoop::start(running.listeners[0], 4);
@@ -295,7 +290,6 @@ fn a_successor_that_hangs_keeps_no_other_from_taking_over() {
 
 #[test]
 fn a_gateway_that_hangs_before_it_hands_over_is_named() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     let running = Gateway::start(&routes(folder.path(), 1, ""));
     running.signal("STOP");
@@ -312,7 +306,6 @@ fn a_gateway_that_hangs_before_it_hands_over_is_named() {
 
 #[test]
 fn a_process_that_is_too_late_accepts_nothing() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     let mut running = Gateway::start(&routes(folder.path(), 1, ""));
     let load = ClosedLoop::start(running.listeners[0], 4);
@@ -356,7 +349,6 @@ fn a_process_that_is_too_late_accepts_nothing() {
 
 #[test]
 fn taking_over_where_nothing_runs_is_an_ordinary_start() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     let mut killed = Gateway::start(&routes(folder.path(), 1, ""));
     killed.signal("KILL");
@@ -375,7 +367,6 @@ fn taking_over_where_nothing_runs_is_an_ordinary_start() {
 
 #[test]
 fn connections_that_wait_in_the_queue_are_served_by_the_successor() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     let full = routes(folder.path(), 1, "drain_timeout: 1s").replace(
         "{address: '127.0.0.1:0'}]",
@@ -409,7 +400,6 @@ fn connections_that_wait_in_the_queue_are_served_by_the_successor() {
 
 #[test]
 fn a_socket_of_systemd_outlives_the_processes_that_serve_it() {
-    let _turn = turns::beside_others();
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
     let notified = tempfile::tempdir().unwrap();

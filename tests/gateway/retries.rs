@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use crate::process::{Gateway, curl, eventually, status};
-use tollgate_testing::turns;
 
 /// A server that answers every request with 503, or none at all, and how many it got.
 fn failing(answers: bool) -> (SocketAddr, Arc<AtomicUsize>) {
@@ -55,7 +54,6 @@ routes: [{{name: all, upstream: orders, {route}}}]
 
 #[test]
 fn a_request_that_is_sent_again_is_one_request_of_its_limits() {
-    let _turn = turns::beside_others();
     let (server, requests) = failing(true);
     let gateway = Gateway::start(&routes(
         server,
@@ -82,7 +80,6 @@ fn a_request_that_is_sent_again_is_one_request_of_its_limits() {
 
 #[test]
 fn the_time_of_the_whole_request_bounds_all_attempts() {
-    let _turn = turns::beside_others();
     let (server, requests) = failing(false);
     let gateway = Gateway::start(&routes(
         server,
@@ -108,7 +105,6 @@ fn the_time_of_the_whole_request_bounds_all_attempts() {
 
 #[test]
 fn the_deadline_of_a_call_bounds_all_attempts() {
-    let _turn = turns::beside_others();
     let (server, requests) = failing(false);
     let retry = format!("retry: {{{SLOW}, non_idempotent: true, keep_body: 1KiB}}");
     let gateway = Gateway::start(&routes(server, &retry));
@@ -185,7 +181,6 @@ fn upload(gateway: &Gateway, path: &str, ip: &str) -> TcpStream {
 
 #[test]
 fn bodies_that_one_client_has_kept_are_bounded_and_those_of_others_are_kept() {
-    let _turn = turns::beside_others();
     let (server, requests) = reading();
     let retry = "retry: {on: [503], attempts: 2, keep_body: 1MiB, back_off: {base: 1ms, max: 1ms}}";
     let gateway = Gateway::start(&format!(

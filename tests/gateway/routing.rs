@@ -1,7 +1,6 @@
 //! Routes, limits and failures as a client with curl sees them.
 
 use crate::process::{Gateway, curl, status};
-use tollgate_testing::turns;
 
 const ROUTES: &str = "
 workers: 1
@@ -36,7 +35,6 @@ fn problem(args: &[&str]) -> serde_json::Value {
 
 #[test]
 fn three_per_hour_admits_three_and_says_when_to_come_back() {
-    let _turn = turns::beside_others();
     let gateway = start();
     let url = gateway.url("/three");
     for left in [2, 1, 0] {
@@ -94,7 +92,6 @@ fn three_per_hour_admits_three_and_says_when_to_come_back() {
 
 #[test]
 fn a_request_that_one_limit_denies_charges_no_other() {
-    let _turn = turns::beside_others();
     let gateway = start();
     let both =
         |tenant: &str| status(&["-H", &format!("x-tenant: {tenant}"), &gateway.url("/both")]);
@@ -114,7 +111,6 @@ fn a_request_that_one_limit_denies_charges_no_other() {
 
 #[test]
 fn a_key_of_header_and_route_counts_each_pair_and_refuses_a_missing_header() {
-    let _turn = turns::beside_others();
     let gateway = start();
     let ask = |tenant: &str| {
         status(&[
@@ -142,7 +138,6 @@ fn a_key_of_header_and_route_counts_each_pair_and_refuses_a_missing_header() {
 
 #[test]
 fn a_request_without_a_route_is_404_or_405() {
-    let _turn = turns::beside_others();
     let gateway = start();
     assert_eq!(
         problem(&[&gateway.url("/nothing")])["type"],
@@ -166,7 +161,6 @@ fn a_request_without_a_route_is_404_or_405() {
 
 #[test]
 fn the_upstream_sees_the_path_that_routing_and_limits_saw() {
-    let _turn = turns::beside_others();
     let gateway = start();
     let seen = |path: &str| {
         let text = curl(&["--path-as-is", &gateway.url(path)]);
@@ -192,7 +186,6 @@ fn the_upstream_sees_the_path_that_routing_and_limits_saw() {
 
 #[test]
 fn a_listeners_limits_count_requests_without_a_route() {
-    let _turn = turns::beside_others();
     let gateway =
         Gateway::start(&ROUTES.replace("rate: 1000/s, burst: 1000", "rate: 4/h, burst: 4"));
     let statuses: Vec<u16> = (0..3)
@@ -214,7 +207,6 @@ fn a_listeners_limits_count_requests_without_a_route() {
 
 #[test]
 fn a_body_over_max_body_is_413() {
-    let _turn = turns::beside_others();
     let gateway = start();
     let url = gateway.url("/posted");
     assert_eq!(status(&["-d", "0123456789", &url]), 200);
@@ -223,7 +215,6 @@ fn a_body_over_max_body_is_413() {
 
 #[test]
 fn an_upstream_that_is_down_is_502_with_a_problem() {
-    let _turn = turns::beside_others();
     let gateway = start();
     let problem = problem(&[&gateway.url("/gone/x")]);
     assert_eq!(
@@ -235,7 +226,6 @@ fn an_upstream_that_is_down_is_502_with_a_problem() {
 
 #[test]
 fn http2_without_tls_comes_through_the_same_port() {
-    let _turn = turns::beside_others();
     let gateway = start();
     let url = gateway.url("/three");
     let head = curl(&[
@@ -263,7 +253,6 @@ fn http2_without_tls_comes_through_the_same_port() {
 
 #[test]
 fn one_route_takes_lists_of_hosts_and_paths_and_what_expressions_find() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(
         "workers: 1
 listeners: [{address: '127.0.0.1:0'}]

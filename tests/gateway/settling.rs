@@ -170,7 +170,6 @@ fn read_until(stream: &mut TcpStream, end: &str) {
 
 #[test]
 fn a_header_of_the_response_settles_the_cost_up_and_down() {
-    let _turn = turns::beside_others();
     let redis = RedisServer::start();
     let (upstream, _go) = Upstream::start();
     for store in [None, Some(redis.port())] {
@@ -208,7 +207,6 @@ fn a_header_of_the_response_settles_the_cost_up_and_down() {
 
 #[test]
 fn a_field_of_the_body_settles_the_cost_and_the_body_passes_as_it_is() {
-    let _turn = turns::beside_others();
     let redis = RedisServer::start();
     let (upstream, _go) = Upstream::start();
     let cost = "response_json: usage.total_tokens, reserve: 100, max: 700";
@@ -248,7 +246,6 @@ fn a_field_of_the_body_settles_the_cost_and_the_body_passes_as_it_is() {
 
 #[test]
 fn input_and_output_are_weighed_and_a_stream_without_its_numbers_costs_the_most() {
-    let _turn = turns::beside_others();
     let redis = RedisServer::start();
     let (upstream, _go) = Upstream::start();
     for store in [None, Some(redis.port())] {
@@ -286,7 +283,6 @@ fn input_and_output_are_weighed_and_a_stream_without_its_numbers_costs_the_most(
 
 #[test]
 fn an_unreached_upstream_costs_nothing_and_a_broken_response_the_reservation() {
-    let _turn = turns::beside_others();
     let redis = RedisServer::start();
     let (upstream, _go) = Upstream::start();
     let cost = "response_json: used, reserve: 100, max: 700";
@@ -320,7 +316,6 @@ fn an_unreached_upstream_costs_nothing_and_a_broken_response_the_reservation() {
 
 #[test]
 fn a_client_that_leaves_early_is_charged_the_larger_of_reservation_and_usage() {
-    let _turn = turns::beside_others();
     let redis = RedisServer::start();
     let (upstream, go) = Upstream::start();
     let cost = "response_json: used, reserve: 100, max: 700";
@@ -337,7 +332,6 @@ fn a_client_that_leaves_early_is_charged_the_larger_of_reservation_and_usage() {
 
 #[test]
 fn a_node_that_dies_before_settling_leaves_the_reservation_charged() {
-    let _turn = turns::beside_others();
     let redis = RedisServer::start();
     let (upstream, go) = Upstream::start();
     let cost = "response_json: used, reserve: 100, max: 700";
@@ -381,7 +375,6 @@ fn a_settlement_during_an_outage_is_charged_when_redis_is_back() {
 
 #[test]
 fn a_drained_gateway_has_settled_its_last_responses() {
-    let _turn = turns::beside_others();
     let redis = RedisServer::start();
     let (upstream, go) = Upstream::start();
     let cost = "response_json: used, reserve: 100, max: 700";
@@ -402,7 +395,6 @@ fn a_drained_gateway_has_settled_its_last_responses() {
 
 #[test]
 fn shadow_and_degraded_requests_settle_by_their_response() {
-    let _turn = turns::beside_others();
     let redis = RedisServer::start();
     let (upstream, _go) = Upstream::start();
     let cost = "cost: {response_json: used, reserve: 100, max: 700}";

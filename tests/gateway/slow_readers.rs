@@ -17,7 +17,6 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpSocket, UnixStream};
 use tokio::time::{Interval, interval, timeout};
 use tollgate_testing::topology::CertificateAuthority;
-use tollgate_testing::turns;
 
 use crate::process::Gateway;
 
@@ -157,7 +156,6 @@ async fn http2(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> 
 
 #[tokio::test]
 async fn clients_that_read_slowly_and_steadily_are_not_cut_off() {
-    let _turn = turns::beside_others();
     let authority = CertificateAuthority::create();
     authority.issue("a", "DNS:a.example");
     let folder = authority

@@ -3,7 +3,6 @@
 use std::process::Command;
 
 use tollgate_testing::redis::RedisServer;
-use tollgate_testing::turns;
 
 use crate::authenticators::key_hash;
 use crate::process::{Gateway, curl, eventually, status};
@@ -50,7 +49,6 @@ fn lookups(gateway: &Gateway, outcome: &str) -> f64 {
 
 #[test]
 fn a_key_in_redis_says_who_the_client_is_and_is_read_once_in_a_while() {
-    let _turn = turns::beside_others();
     let redis = RedisServer::start();
     let gateway = start(&redis);
     add(
@@ -85,7 +83,6 @@ fn a_key_in_redis_says_who_the_client_is_and_is_read_once_in_a_while() {
 
 #[test]
 fn keys_that_a_client_makes_up_are_looked_up_a_few_times_only() {
-    let _turn = turns::beside_others();
     let redis = RedisServer::start();
     let gateway = start(&redis);
     add(&redis, "ada-secret", r#"{"id":"ada"}"#);
@@ -106,7 +103,6 @@ fn keys_that_a_client_makes_up_are_looked_up_a_few_times_only() {
 
 #[test]
 fn an_entry_that_cannot_be_read_lets_nobody_pass_and_is_logged_without_the_key() {
-    let _turn = turns::beside_others();
     let redis = RedisServer::start();
     let gateway = start(&redis);
     for (key, client) in [
@@ -129,7 +125,6 @@ fn an_entry_that_cannot_be_read_lets_nobody_pass_and_is_logged_without_the_key()
 
 #[test]
 fn keys_that_were_read_hold_on_while_redis_is_away_and_others_get_503() {
-    let _turn = turns::beside_others();
     let mut redis = RedisServer::start();
     let gateway = start(&redis);
     add(&redis, "ada-secret", r#"{"id":"ada"}"#);
@@ -168,7 +163,6 @@ fn keys_that_were_read_hold_on_while_redis_is_away_and_others_get_503() {
 
 #[test]
 fn the_command_that_was_printed_adds_the_key() {
-    let _turn = turns::beside_others();
     let redis = RedisServer::start();
     let gateway = start(&redis);
     let made = Command::new(env!("CARGO_BIN_EXE_tollgate"))

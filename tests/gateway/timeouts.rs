@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crate::process::{Gateway, curl, eventually, status};
-use tollgate_testing::{PATIENCE, turns};
+use tollgate_testing::PATIENCE;
 
 /// Answers by the path: `/silent` not before `release`, `/half` with half of a body, `/endless`
 /// with a body that never pauses and never ends, `/tunnel` with a tunnel to itself.
@@ -106,7 +106,6 @@ fn all(gateway: &Gateway, host: &str, path: &str) -> Vec<u8> {
 
 #[test]
 fn a_route_waits_less_long_than_its_upstream_says() {
-    let _turn = turns::beside_others();
     let up = upstream(&Arc::default());
     let of_upstream =
         "response_timeout: 1d, idle_timeout: 1d, connect_timeout: 1d, bounds: {connections: 2}";
@@ -142,7 +141,6 @@ fn a_route_waits_less_long_than_its_upstream_says() {
 
 #[test]
 fn a_route_waits_longer_than_its_upstream_says_and_the_next_request_does_not() {
-    let _turn = turns::beside_others();
     let release = Arc::default();
     let gateway = gateway(
         upstream(&release),
@@ -164,7 +162,6 @@ fn a_route_waits_longer_than_its_upstream_says_and_the_next_request_does_not() {
 
 #[test]
 fn the_time_of_the_whole_request_ends_in_504_or_cuts_the_answer() {
-    let _turn = turns::beside_others();
     let release = Arc::new(AtomicBool::new(false));
     let gateway = gateway(
         upstream(&release),
@@ -202,7 +199,6 @@ fn the_time_of_the_whole_request_ends_in_504_or_cuts_the_answer() {
 
 #[test]
 fn a_tunnel_outlives_the_time_of_the_whole_request() {
-    let _turn = turns::beside_others();
     let routes = [("whole", "request: 2s"), ("longer", "response: 2500ms")];
     let gateway = gateway(upstream(&Arc::default()), "response_timeout: 1d", &routes);
     let mut tunnel = TcpStream::connect(gateway.listeners[0]).unwrap();
@@ -233,7 +229,6 @@ fn a_tunnel_outlives_the_time_of_the_whole_request() {
 
 #[test]
 fn the_whole_time_of_a_request_counts_its_waits() {
-    let _turn = turns::beside_others();
     let up = upstream(&Arc::new(AtomicBool::new(true)));
     let gateway = Gateway::start(&format!(
         "workers: 1
@@ -269,7 +264,6 @@ routes:
 
 #[test]
 fn a_request_that_waits_for_a_connection_until_its_time_is_over_gets_its_tokens_back() {
-    let _turn = turns::beside_others();
     let release = Arc::new(AtomicBool::new(false));
     let up = upstream(&release);
     let gateway = Gateway::start(&format!(

@@ -8,7 +8,6 @@ use std::thread;
 use std::time::Duration;
 
 use tollgate_testing::topology::CertificateAuthority;
-use tollgate_testing::turns;
 
 use crate::process::{Gateway, eventually};
 
@@ -156,7 +155,6 @@ fn handshakes(gateway: &Gateway, outcome: &str) -> f64 {
 
 #[test]
 fn both_versions_of_http_and_of_tls_are_spoken() {
-    let _turn = turns::beside_others();
     let (gateway, authority) = secured("");
     let ask = |arguments: &[&str]| curl(&gateway, &authority, "a.example", "/", arguments);
     assert_eq!(ask(&["--http2"]).ended(), "2 200");
@@ -179,7 +177,6 @@ fn both_versions_of_http_and_of_tls_are_spoken() {
 
 #[test]
 fn the_oldest_version_of_tls_is_a_setting() {
-    let _turn = turns::beside_others();
     let (gateway, authority) = secured("min_version: \"1.3\"");
     let ask = |arguments: &[&str]| curl(&gateway, &authority, "a.example", "/", arguments);
     assert_eq!(ask(&["--tlsv1.2", "--tls-max", "1.2"]).ended(), "0 000");
@@ -188,7 +185,6 @@ fn the_oldest_version_of_tls_is_a_setting() {
 
 #[test]
 fn the_certificate_is_chosen_by_the_name_that_is_asked_for() {
-    let _turn = turns::beside_others();
     let (gateway, authority) = secured("");
     for host in ["a.example", "x.b.example", "c.example"] {
         let seen = curl(&gateway, &authority, host, "/", &[]);
@@ -214,7 +210,6 @@ fn the_certificate_is_chosen_by_the_name_that_is_asked_for() {
 
 #[test]
 fn a_session_is_resumed_whichever_worker_the_client_meets() {
-    let _turn = turns::beside_others();
     let (gateway, authority) = secured("");
     for version in ["-tls1_2", "-tls1_3"] {
         let first = s_client(
@@ -243,7 +238,6 @@ fn a_session_is_resumed_whichever_worker_the_client_meets() {
 
 #[test]
 fn upstream_and_gateway_know_the_scheme_of_the_connection_whatever_a_target_says() {
-    let _turn = turns::beside_others();
     let (gateway, authority) = secured("");
     let seen = curl(
         &gateway,
@@ -258,7 +252,6 @@ fn upstream_and_gateway_know_the_scheme_of_the_connection_whatever_a_target_says
 
 #[test]
 fn a_client_without_a_valid_certificate_is_refused_where_one_is_required() {
-    let _turn = turns::beside_others();
     let (gateway, authority) = secured("client_ca: FOLDER/ca.pem");
     authority.issue_to("expired", "/CN=late", "DNS:late.example", "-1");
     let stranger = CertificateAuthority::create();
@@ -295,7 +288,6 @@ fn a_client_without_a_valid_certificate_is_refused_where_one_is_required() {
 
 #[test]
 fn a_client_may_lack_a_certificate_where_it_is_optional_but_not_have_a_bad_one() {
-    let _turn = turns::beside_others();
     let (gateway, authority) = secured("client_ca: FOLDER/ca.pem\n      client_auth: optional");
     authority.issue_to("expired", "/CN=late", "DNS:late.example", "-1");
     let ask = |arguments: &[&str]| curl(&gateway, &authority, "a.example", "/", arguments);
@@ -310,7 +302,6 @@ fn a_client_may_lack_a_certificate_where_it_is_optional_but_not_have_a_bad_one()
 
 #[test]
 fn a_resumed_session_does_not_outlive_its_client_certificate() {
-    let _turn = turns::beside_others();
     let (gateway, authority) = secured("client_ca: FOLDER/ca.pem");
     let arguments = [
         "-servername",
@@ -355,7 +346,6 @@ fn a_resumed_session_does_not_outlive_its_client_certificate() {
 
 #[test]
 fn limits_count_by_the_subject_of_a_client_certificate() {
-    let _turn = turns::beside_others();
     let (gateway, authority) = secured("client_ca: FOLDER/ca.pem");
     authority.issue_to("other", "/CN=other", "DNS:other.example", "2");
     let ask = |identity: &[&str]| {
@@ -387,7 +377,6 @@ fn limits_count_by_the_subject_of_a_client_certificate() {
 
 #[test]
 fn a_client_that_proved_itself_for_one_name_is_not_let_in_by_another() {
-    let _turn = turns::beside_others();
     let (gateway, authority) = secured("client_ca: FOLDER/ca.pem");
     let ask = |version: &str, host: &str| {
         let arguments = [&IDENTITY[..], &[version, "--header", host]].concat();
@@ -402,7 +391,6 @@ fn a_client_that_proved_itself_for_one_name_is_not_let_in_by_another() {
 
 #[test]
 fn a_shared_connection_is_not_for_hosts_that_another_certificate_is_for() {
-    let _turn = turns::beside_others();
     let (gateway, authority) = secured("");
     let ask = |version: &str, host: &str| {
         curl(
@@ -430,7 +418,6 @@ fn a_shared_connection_is_not_for_hosts_that_another_certificate_is_for() {
 
 #[test]
 fn http_in_the_clear_gets_an_answer_that_says_so() {
-    let _turn = turns::beside_others();
     let (gateway, _authority) = secured("");
     for request in [
         &b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"[..],
@@ -452,7 +439,6 @@ fn http_in_the_clear_gets_an_answer_that_says_so() {
 
 #[test]
 fn what_is_no_handshake_ends_in_an_alert_and_a_close() {
-    let _turn = turns::beside_others();
     let (gateway, _authority) = secured("");
     let huge = [
         &[0x16, 3, 1, 0x40, 0][..],
@@ -480,7 +466,6 @@ fn what_is_no_handshake_ends_in_an_alert_and_a_close() {
 
 #[test]
 fn a_handshake_that_stalls_is_cut_and_holds_nobody_up() {
-    let _turn = turns::beside_others();
     let authority = CertificateAuthority::create();
     authority.issue("a", "DNS:a.example");
     authority.issue("b", "DNS:b.example");
@@ -514,7 +499,6 @@ fn a_handshake_that_stalls_is_cut_and_holds_nobody_up() {
 
 #[test]
 fn connections_that_have_sent_nothing_make_room_before_and_after_their_handshake() {
-    let _turn = turns::beside_others();
     let authority = CertificateAuthority::create();
     authority.issue("a", "DNS:a.example");
     authority.issue("b", "DNS:b.example");
@@ -612,7 +596,6 @@ fn client_hello(authority: &CertificateAuthority) -> Vec<u8> {
 
 #[test]
 fn certificates_change_under_load_without_a_failed_request() {
-    let _turn = turns::beside_others();
     let (gateway, authority) = secured("");
     let (stop, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
     thread::scope(|scope| {
@@ -670,7 +653,6 @@ fn certificates_change_under_load_without_a_failed_request() {
 
 #[test]
 fn changed_files_are_taken_over_and_bad_ones_change_nothing() {
-    let _turn = turns::beside_others();
     let (gateway, authority) = secured("");
     let serial = || {
         let shown = s_client(&gateway, &authority, &["-servername", "a.example"]);
@@ -700,7 +682,6 @@ fn changed_files_are_taken_over_and_bad_ones_change_nothing() {
 
 #[test]
 fn a_start_with_files_that_cannot_be_used_says_which_and_why() {
-    let _turn = turns::beside_others();
     let authority = CertificateAuthority::create();
     authority.issue("a", "DNS:a.example");
     authority.issue("b", "DNS:b.example");
@@ -739,7 +720,6 @@ fn a_start_with_files_that_cannot_be_used_says_which_and_why() {
 
 #[test]
 fn the_metrics_say_when_certificates_expire_and_the_log_warns_before() {
-    let _turn = turns::beside_others();
     let authority = CertificateAuthority::create();
     authority.issue_to("a", "/CN=a", "DNS:a.example", "-1");
     authority.issue("b", "DNS:b.example");
@@ -765,7 +745,6 @@ fn the_metrics_say_when_certificates_expire_and_the_log_warns_before() {
 
 #[test]
 fn a_certificate_that_is_no_file_is_not_waited_for() {
-    let _turn = turns::beside_others();
     let authority = CertificateAuthority::create();
     authority.issue("a", "DNS:a.example");
     authority.issue("b", "DNS:b.example");
@@ -787,7 +766,6 @@ fn a_certificate_that_is_no_file_is_not_waited_for() {
 
 #[test]
 fn limits_of_a_listener_count_what_it_sends_elsewhere() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(
         "workers: 1
 listeners: [{address: '127.0.0.1:0', redirect_to_https: true, limits: [l]}]
@@ -804,7 +782,6 @@ routes: [{name: echo, echo: true}]
 
 #[test]
 fn clients_in_the_clear_are_sent_to_https_and_told_to_stay_there() {
-    let _turn = turns::beside_others();
     let authority = CertificateAuthority::create();
     authority.issue("a", "DNS:a.example");
     authority.issue("b", "DNS:b.example");

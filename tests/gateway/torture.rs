@@ -111,7 +111,6 @@ fn answer(mut stream: TcpStream) {
 
 #[test]
 fn a_gateway_without_a_limit_breaks_its_promise() {
-    let _turn = turns::beside_others();
     let target = format!("http://{}/", generous());
     let output = tollgate(&[
         "--target",
@@ -132,7 +131,6 @@ fn a_gateway_without_a_limit_breaks_its_promise() {
 
 #[test]
 fn a_key_per_header_is_a_limit_per_key() {
-    let _turn = turns::beside_others();
     let target = format!("http://{}/", generous());
     let driven = [
         "--target",
@@ -154,7 +152,6 @@ fn a_key_per_header_is_a_limit_per_key() {
 
 #[test]
 fn a_run_that_cannot_be_judged_exits_with_2() {
-    let _turn = turns::beside_others();
     for (arguments, said) in [
         (["--scenario", "flap"].as_slice(), "they need --redis"),
         (&["--cost", "300"], "must not cost more than the burst"),
@@ -196,7 +193,6 @@ fn a_run_that_cannot_be_judged_exits_with_2() {
 
 #[test]
 fn the_table_has_a_row_for_each_scenario() {
-    let _turn = turns::beside_others();
     let output = tollgate(&[
         "--scenario",
         "steady,hot-key",

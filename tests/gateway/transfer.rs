@@ -10,7 +10,6 @@ use futures_util::{SinkExt, StreamExt};
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::process::Gateway;
-use tollgate_testing::turns;
 
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
@@ -94,7 +93,6 @@ fn peak_memory_during(gateway: &Gateway, work: impl FnOnce()) -> u64 {
 
 #[test]
 fn a_gibibyte_passes_down_in_little_memory() {
-    let _turn = turns::beside_others();
     let address = upstream(|_, mut reader| {
         let stream = reader.get_mut();
         write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {GIB}\r\n\r\n").unwrap();
@@ -118,7 +116,6 @@ fn a_gibibyte_passes_down_in_little_memory() {
 
 #[test]
 fn a_gibibyte_passes_up_in_little_memory() {
-    let _turn = turns::beside_others();
     let address = upstream(|head, mut reader| {
         let length = length_of(&head);
         let received =
@@ -150,7 +147,6 @@ fn a_gibibyte_passes_up_in_little_memory() {
 
 #[test]
 fn an_event_arrives_while_the_next_one_is_not_sent_yet() {
-    let _turn = turns::beside_others();
     let (seen, go_on): (Sender<()>, Receiver<()>) = channel();
     let go_on = std::sync::Arc::new(std::sync::Mutex::new(go_on));
     let address = upstream(move |_, mut reader| {
@@ -192,7 +188,6 @@ fn read_chunk(reader: &mut impl BufRead) -> String {
 
 #[test]
 fn a_websocket_echoes() {
-    let _turn = turns::beside_others();
     tokio::runtime::Runtime::new()
         .unwrap()
         .block_on(echo_through_a_websocket());

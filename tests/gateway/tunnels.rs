@@ -9,7 +9,6 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use crate::process::{Gateway, eventually, status};
-use tollgate_testing::turns;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -142,7 +141,6 @@ fn logged(gateway: &Gateway) -> Option<Value> {
 
 #[test]
 fn a_tunnel_counts_to_its_end_and_is_logged_then() {
-    let _turn = turns::beside_others();
     let limits = "limits: {one: {key: {constant: all}, algorithm: concurrency, max_in_flight: 1}}";
     let gateway = gateway(limits, "", ", limits: [one]");
     let mut stream = tunnel(&gateway);
@@ -175,7 +173,6 @@ fn a_tunnel_counts_to_its_end_and_is_logged_then() {
 
 #[test]
 fn a_tunnel_over_http_2_counts_and_is_logged_like_others() {
-    let _turn = turns::beside_others();
     let gateway = gateway_before(&format!("h2c://{}", upstream_of_http2()), "", "", "");
     let mut stream = TcpStream::connect(gateway.listeners[0]).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -217,7 +214,6 @@ fn a_tunnel_over_http_2_counts_and_is_logged_like_others() {
 
 #[test]
 fn tunnels_count_as_requests_in_flight_unless_they_are_not_to() {
-    let _turn = turns::beside_others();
     for (file, expected) in [
         ("max_requests: 1", 503),
         ("max_requests: 1\ntunnels_count: false", 200),
@@ -231,7 +227,6 @@ fn tunnels_count_as_requests_in_flight_unless_they_are_not_to() {
 
 #[test]
 fn a_tunnel_without_a_byte_either_way_ends_after_its_idle_time() {
-    let _turn = turns::beside_others();
     let gateway = gateway("", ", tunnel_idle_timeout: 2s", "");
     let mut stream = tunnel(&gateway);
     echo(&mut stream, "a byte");
@@ -246,7 +241,6 @@ fn a_tunnel_without_a_byte_either_way_ends_after_its_idle_time() {
 
 #[test]
 fn a_route_has_an_idle_time_of_its_own_for_tunnels() {
-    let _turn = turns::beside_others();
     let gateway = gateway(
         "",
         ", tunnel_idle_timeout: 1d",
@@ -265,7 +259,6 @@ fn a_route_has_an_idle_time_of_its_own_for_tunnels() {
 
 #[test]
 fn a_tunnel_goes_on_in_a_drain_and_ends_at_its_deadline() {
-    let _turn = turns::beside_others();
     let mut gateway = gateway("drain_timeout: 5s", "", "");
     let mut stream = tunnel(&gateway);
     gateway.signal("TERM");

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tollgate_testing::topology::CertificateAuthority;
-use tollgate_testing::turns;
 
 use crate::process::{Gateway, curl, eventually};
 
@@ -71,7 +70,6 @@ fn is_from(answer: &str, client: &str) -> bool {
 
 #[test]
 fn clients_of_a_unix_socket_are_served_in_every_version() {
-    let _turn = turns::beside_others();
     let socket = Socket::with("");
     let gateway = Gateway::start(&socket.routes(""));
     for version in ["--http1.1", "--http2-prior-knowledge"] {
@@ -103,7 +101,6 @@ fn clients_of_a_unix_socket_are_served_in_every_version() {
 
 #[test]
 fn tls_is_spoken_over_a_unix_socket() {
-    let _turn = turns::beside_others();
     let authority = CertificateAuthority::create();
     authority.issue("a", "DNS:a.example");
     let folder = authority.path("ca.pem").with_file_name("");
@@ -129,7 +126,6 @@ fn tls_is_spoken_over_a_unix_socket() {
 
 #[test]
 fn whom_a_proxy_on_a_unix_socket_names_is_believed_if_unix_is_trusted() {
-    let _turn = turns::beside_others();
     let forwarded = ["-H", "X-Forwarded-For: 203.0.113.7", "http://a/"];
     for (trusted, client) in [("unix", "203.0.113.7"), ("127.0.0.1", "127.0.0.1")] {
         let socket = Socket::with("");
@@ -141,7 +137,6 @@ fn whom_a_proxy_on_a_unix_socket_names_is_believed_if_unix_is_trusted() {
 
 #[test]
 fn the_proxy_protocol_comes_over_a_unix_socket_if_unix_is_trusted() {
-    let _turn = turns::beside_others();
     let request =
         b"PROXY TCP4 203.0.113.8 198.51.100.1 40000 443\r\nGET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     let socket = Socket::with("proxy_protocol: true");
@@ -158,7 +153,6 @@ fn the_proxy_protocol_comes_over_a_unix_socket_if_unix_is_trusted() {
 
 #[test]
 fn a_socket_that_is_served_is_left_alone_and_a_stale_one_replaced() {
-    let _turn = turns::beside_others();
     let socket = Socket::with("socket_mode: 0600");
     let mut running = Gateway::start(&socket.routes(""));
     let mut beside = Gateway::start_unready(&socket.routes(""));
@@ -190,7 +184,6 @@ fn a_socket_that_is_served_is_left_alone_and_a_stale_one_replaced() {
 
 #[test]
 fn a_file_that_is_no_socket_is_kept() {
-    let _turn = turns::beside_others();
     let socket = Socket::with("");
     std::fs::write(socket.path(), "notes").unwrap();
     let mut gateway = Gateway::start_unready(&socket.routes(""));
@@ -221,7 +214,6 @@ fn converse(path: &Path, stop: &AtomicBool, answered: &AtomicUsize) {
 
 #[test]
 fn a_unix_socket_is_handed_over_and_its_file_stays() {
-    let _turn = turns::beside_others();
     let socket = Socket::with("");
     let handover = format!("handover: {}/handover.sock", socket.folder.path().display());
     let mut running = Gateway::start(&socket.routes(&handover));
@@ -262,7 +254,6 @@ fn a_unix_socket_is_handed_over_and_its_file_stays() {
 
 #[test]
 fn a_unix_socket_of_systemd_outlives_the_process() {
-    let _turn = turns::beside_others();
     let socket = Socket::with("");
     let listener = UnixListener::bind(socket.path()).unwrap();
     for _ in 0..2 {

@@ -9,7 +9,6 @@ use std::thread;
 
 use crate::process::{Gateway, curl, eventually, status};
 use tollgate_testing::redis::{RedisServer, free_port};
-use tollgate_testing::turns;
 
 fn answering(body: &str) -> String {
     format!(
@@ -26,7 +25,6 @@ routes:
 
 #[test]
 fn a_changed_file_is_reloaded_and_buckets_survive_it() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(&answering("before"));
     let ask = |path| status(&[&gateway.url(path)]);
     assert_eq!(
@@ -44,7 +42,6 @@ fn a_changed_file_is_reloaded_and_buckets_survive_it() {
 
 #[test]
 fn sighup_reloads_the_file() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(&answering("same"));
     let reloads = || gateway.find_metric("tollgate_config_reloads_total{outcome=\"applied\"}");
     // A look at the file finds no change: what reloads it is the signal.
@@ -63,7 +60,6 @@ fn sighup_reloads_the_file() {
 
 #[test]
 fn a_bad_file_changes_nothing_and_is_reported() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(&answering("before"));
     let rejected = || gateway.find_metric("tollgate_config_reloads_total{outcome=\"rejected\"}");
     gateway.rewrite(&answering("after").replace("limits: [few]", "limits: [feww]"));
@@ -104,7 +100,6 @@ fn a_bad_file_changes_nothing_and_is_reported() {
 
 #[test]
 fn a_file_that_vanishes_is_told_of_once_and_changes_nothing() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(&answering("before"));
     let told = |what: &str| gateway.log().matches(what).count();
     gateway.remove_file();
@@ -139,7 +134,6 @@ fn a_file_that_vanishes_is_told_of_once_and_changes_nothing() {
 
 #[test]
 fn files_that_are_included_are_followed_through_changes_and_the_swap_of_a_config_map() {
-    let _turn = turns::beside_others();
     // Kubernetes mounts it so: each file is a link through `..data`, a link that changes.
     let mount = tempfile::tempdir().unwrap();
     let version = |name: &str, file: &str, body: &str| {
@@ -192,7 +186,6 @@ fn included(body: &str) -> String {
 
 #[test]
 fn the_store_is_told_of_once_when_it_is_reached_and_in_plain_words() {
-    let _turn = turns::beside_others();
     let port = free_port();
     let url = format!("redis://anyone:hunter2@127.0.0.1:{port}/3");
     let store = format!("store: {{redis: '{url}', timeout: 2s}}\n");
@@ -277,7 +270,6 @@ routes: [{{name: slow, match: {{path: '/*'}}, upstream: slow}}]
 
 #[test]
 fn sigterm_lets_requests_end_and_takes_no_new_ones() {
-    let _turn = turns::beside_others();
     let (upstream, was_asked, answer) = slow_upstream();
     let mut gateway = Gateway::start(&forwarding(upstream));
     assert_eq!(status(&[&format!("http://{}/readyz", gateway.admin)]), 200);
@@ -326,7 +318,6 @@ fn sigterm_lets_requests_end_and_takes_no_new_ones() {
 
 #[test]
 fn the_access_log_has_the_outcome_of_each_request() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(&answering("text").replace("workers: 1", "access_log: json"));
     let line = |what: &str| {
         let line = eventually("it is logged", || {
@@ -362,7 +353,6 @@ fn the_access_log_has_the_outcome_of_each_request() {
 
 #[test]
 fn sigterm_during_the_start_stops_the_gateway_and_sighup_does_not() {
-    let _turn = turns::beside_others();
     // Nobody is there: the start waits for the store for a while.
     let routes = answering("late") + "store: {redis: 'redis://127.0.0.1:9'}\n";
     let mut gateway = Gateway::start_unready(&routes);
@@ -376,7 +366,6 @@ fn sigterm_during_the_start_stops_the_gateway_and_sighup_does_not() {
 
 #[test]
 fn a_second_sigterm_stops_at_once() {
-    let _turn = turns::beside_others();
     let (upstream, was_asked, _answer) = slow_upstream();
     let mut gateway = Gateway::start(&forwarding(upstream));
     let mut client = TcpStream::connect(gateway.listeners[0]).unwrap();

@@ -8,7 +8,6 @@ use std::time::Duration;
 use tollgate_testing::nginx::NginxServer;
 use tollgate_testing::raw_http2::{END_STREAM, FrameClient, request};
 use tollgate_testing::topology::CertificateAuthority;
-use tollgate_testing::turns;
 
 use crate::process::{Gateway, curl};
 
@@ -74,7 +73,6 @@ fn ask(stream: &mut (impl Read + Write)) {
 
 #[test]
 fn each_request_has_a_connection_that_begins_with_its_client() {
-    let _turn = turns::beside_others();
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
     let gateway = Gateway::start(&routes(upstream.local_addr().unwrap(), "127.0.0.1:0"));
     let answered = answer(upstream, 3);
@@ -103,7 +101,6 @@ fn each_request_has_a_connection_that_begins_with_its_client() {
 
 #[test]
 fn a_client_of_ipv4_is_named_so_on_a_socket_for_both() {
-    let _turn = turns::beside_others();
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
     let gateway = Gateway::start(&routes(upstream.local_addr().unwrap(), "[::]:0"));
     let answered = answer(upstream, 1);
@@ -123,7 +120,6 @@ fn a_client_of_ipv4_is_named_so_on_a_socket_for_both() {
 
 #[test]
 fn the_client_that_a_header_named_is_named_on() {
-    let _turn = turns::beside_others();
     for (header, named) in [
         ("PROXY TCP4 192.0.2.7 192.0.2.1 4321 80", true),
         ("PROXY UNKNOWN", false),
@@ -159,7 +155,6 @@ fn the_client_that_a_header_named_is_named_on() {
 
 #[tokio::test]
 async fn each_stream_of_a_client_of_http2_has_a_connection_of_its_own() {
-    let _turn = turns::beside_others();
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
     let gateway = Gateway::start(&routes(upstream.local_addr().unwrap(), "127.0.0.1:0"));
     let answered = answer(upstream, 3);
@@ -183,7 +178,6 @@ async fn each_stream_of_a_client_of_http2_has_a_connection_of_its_own() {
 
 #[test]
 fn a_client_without_an_address_is_not_named() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("http.sock");
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -201,7 +195,6 @@ fn a_client_without_an_address_is_not_named() {
 
 #[test]
 fn nginx_reads_the_header_before_tls() {
-    let _turn = turns::beside_others();
     let authority = CertificateAuthority::create();
     authority.issue("server", "DNS:localhost");
     let path = |file: &str| authority.path(file).display().to_string();

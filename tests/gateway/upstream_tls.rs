@@ -2,13 +2,11 @@
 
 use tollgate_testing::nginx::NginxServer;
 use tollgate_testing::topology::CertificateAuthority;
-use tollgate_testing::turns;
 
 use crate::process::{Gateway, eventually, status};
 
 #[test]
 fn certificate_files_are_taken_over_when_they_change_and_a_bad_one_changes_nothing() {
-    let _turn = turns::beside_others();
     let (authority, other) = (
         CertificateAuthority::create(),
         CertificateAuthority::create(),

@@ -9,7 +9,6 @@ use std::time::Duration;
 use serde_json::{Value as Json, json};
 use tollgate_policies::database::Page;
 use tollgate_policies::people::{ApplicationRole, Rights};
-use tollgate_testing::turns;
 
 use crate::editor::{await_revision, spend};
 use crate::port::Port;
@@ -33,7 +32,6 @@ fn document(burst: u64) -> Json {
 
 #[test]
 fn what_is_written_is_enforced_and_read_again_and_can_be_taken_back() {
-    let _turn = turns::beside_others();
     let Scene {
         gateway,
         editor,
@@ -167,7 +165,6 @@ fn what_is_written_is_enforced_and_read_again_and_can_be_taken_back() {
 
 #[test]
 fn whoever_comes_second_is_told_who_was_faster() {
-    let _turn = turns::beside_others();
     let Scene {
         gateway,
         editor,
@@ -210,7 +207,6 @@ fn whoever_comes_second_is_told_who_was_faster() {
 
 #[test]
 fn every_mistake_is_told_at_its_place_and_nothing_is_changed() {
-    let _turn = turns::beside_others();
     let Scene {
         gateway,
         editor,
@@ -306,7 +302,6 @@ fn every_mistake_is_told_at_its_place_and_nothing_is_changed() {
 
 #[test]
 fn no_body_is_read_of_somebody_who_may_change_nothing_and_no_object_is_larger_than_one_may_be() {
-    let _turn = turns::beside_others();
     let Scene {
         gateway, editor, ..
     } = &Scene::empty();
@@ -342,7 +337,6 @@ fn begin_change(
 
 #[test]
 fn a_change_whose_client_has_gone_away_is_recorded() {
-    let _turn = turns::beside_others();
     let Scene {
         gateway, editor, ..
     } = &Scene::empty();
@@ -379,7 +373,6 @@ fn a_change_whose_client_has_gone_away_is_recorded() {
 
 #[test]
 fn somebody_whose_changes_do_not_arrive_keeps_nobody_else_from_theirs() {
-    let _turn = turns::beside_others();
     let Scene {
         gateway, editor, ..
     } = &Scene::empty();
@@ -435,7 +428,6 @@ fn somebody_whose_changes_do_not_arrive_keeps_nobody_else_from_theirs() {
 
 #[test]
 fn a_gateway_without_policies_says_so() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(
         "workers: 1
 listeners: [{address: '127.0.0.1:0'}]
@@ -456,7 +448,6 @@ routes: [{name: all, match: {path: '/*'}, respond: {status: 200}}]
 
 #[test]
 fn an_application_is_taken_away_with_all_that_it_has() {
-    let _turn = turns::beside_others();
     let Scene {
         gateway, editor, ..
     } = &Scene::empty();
@@ -514,7 +505,6 @@ fn an_application_is_taken_away_with_all_that_it_has() {
 
 #[test]
 fn whatever_is_refused_is_a_problem() {
-    let _turn = turns::beside_others();
     let Scene {
         gateway, editor, ..
     } = &Scene::empty();
@@ -536,7 +526,6 @@ fn whatever_is_refused_is_a_problem() {
 /// The commit has been made, and who asked for it is told so.
 #[test]
 fn a_change_under_way_is_answered_though_the_gateway_stops() {
-    let _turn = turns::beside_others();
     let Scene {
         mut gateway,
         editor,

@@ -7,8 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use tollgate_testing::turns;
-
 use crate::editor::{
     AGE, APPLIED, Editor, REFUSED, REVISION, await_log, await_revision, copy, first_edits, routes,
     spend, strategy,
@@ -61,7 +59,6 @@ fn load(node: &Gateway) -> (Arc<AtomicBool>, thread::JoinHandle<(usize, usize)>)
 
 #[test]
 fn a_database_that_goes_away_changes_nothing_but_the_age() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let database = runtime.block_on(TestDatabase::new(Product::Postgres));
@@ -108,7 +105,6 @@ fn a_database_that_goes_away_changes_nothing_but_the_age() {
 
 #[test]
 fn a_node_starts_with_its_copy_and_follows_when_the_database_is_back() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     let (url, editor) = database(folder.path());
     let routes = routes(&url, folder.path(), "");
@@ -138,7 +134,6 @@ fn a_node_starts_with_its_copy_and_follows_when_the_database_is_back() {
 
 #[test]
 fn a_successor_takes_over_with_the_copy() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     let (url, _editor) = database(folder.path());
     let more = format!("handover: {}/handover.sock", folder.path().display());
@@ -158,7 +153,6 @@ fn a_successor_takes_over_with_the_copy() {
 
 #[test]
 fn a_start_with_neither_database_nor_copy_fails_and_says_what_to_do() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     let (url, editor) = database(folder.path());
     let written = routes(&url, folder.path(), "");
@@ -189,7 +183,6 @@ fn a_start_with_neither_database_nor_copy_fails_and_says_what_to_do() {
 
 #[test]
 fn a_copy_that_is_damaged_or_of_another_database_is_not_used() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     let (url, _editor) = database(folder.path());
     let written = routes(&url, folder.path(), "");
@@ -218,7 +211,6 @@ fn a_copy_that_is_damaged_or_of_another_database_is_not_used() {
 /// The other one has a revision of the number that the node runs.
 #[test]
 fn another_database_in_place_of_the_one_that_was_followed_is_read_anew() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     let (url, _editor) = database(folder.path());
     let routes = routes(&url, folder.path(), "");
@@ -243,7 +235,6 @@ fn another_database_in_place_of_the_one_that_was_followed_is_read_anew() {
 /// An operator restores a backup, or a slip takes a file away.
 #[test]
 fn a_file_that_is_replaced_or_deleted_while_it_is_followed_is_noticed() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     let (url, editor) = database(folder.path());
     let file = |name: &str| folder.path().join("database").join(name);
@@ -278,7 +269,6 @@ fn a_file_that_is_replaced_or_deleted_while_it_is_followed_is_noticed() {
 /// A URL with a slip makes a database of its own.
 #[test]
 fn an_empty_database_in_place_of_the_one_of_the_copy_begins_nothing() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     let (url, _editor) = database(folder.path());
     let right = routes(&url, folder.path(), "");
@@ -300,7 +290,6 @@ fn an_empty_database_in_place_of_the_one_of_the_copy_begins_nothing() {
 /// A disk that is not mounted, or a database that was made anew.
 #[test]
 fn a_database_that_has_lost_all_policies_takes_none_of_them_away() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     let (url, _editor) = database(folder.path());
     let routes = routes(&url, folder.path(), "");
@@ -343,7 +332,6 @@ fn a_database_that_has_lost_all_policies_takes_none_of_them_away() {
 /// Of neither of the two is known that there were no policies.
 #[test]
 fn an_emptied_database_and_a_copy_that_cannot_be_read_begin_nothing() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     let (url, editor) = database(folder.path());
     let routes = routes(&url, folder.path(), "");
@@ -380,7 +368,6 @@ fn an_emptied_database_and_a_copy_that_cannot_be_read_begin_nothing() {
 
 #[test]
 fn a_database_or_a_copy_that_others_of_the_machine_may_read_is_told() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     let (url, _editor) = database(folder.path());
     let routes = routes(&url, folder.path(), "");

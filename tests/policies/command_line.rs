@@ -1,7 +1,6 @@
 //! `tollgate policy`: a file in and out, and the history as people read it.
 
 use tollgate_policies::people::{ApplicationRole, Rights};
-use tollgate_testing::turns;
 
 use crate::editor::{await_revision, spend};
 use crate::port::{Port, file};
@@ -31,7 +30,6 @@ applications:
 
 #[test]
 fn a_file_goes_in_and_comes_out_and_its_history_is_read_and_taken_back() {
-    let _turn = turns::beside_others();
     let Scene {
         gateway,
         editor,
@@ -167,7 +165,6 @@ fn a_file_goes_in_and_comes_out_and_its_history_is_read_and_taken_back() {
 
 #[test]
 fn a_candidate_is_promoted_or_taken_away_by_a_command_and_by_who_may() {
-    let _turn = turns::beside_others();
     let Scene {
         gateway,
         editor,

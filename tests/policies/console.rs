@@ -4,7 +4,6 @@
 use serde_json::json;
 use tollgate_policies::model::ObjectKind;
 use tollgate_policies::people::{ApplicationRole, Rights};
-use tollgate_testing::turns;
 
 use crate::editor::{await_revision, edit, first_edits, routes, spend};
 use crate::port::Port;
@@ -16,7 +15,6 @@ const FEW: &str = "/edit?application=shop&kind=strategy&name=few";
 
 #[test]
 fn a_strategy_is_reviewed_saved_with_a_reason_and_taken_back() {
-    let _turn = turns::beside_others();
     let Scene {
         gateway,
         editor,
@@ -94,7 +92,6 @@ fn a_strategy_is_reviewed_saved_with_a_reason_and_taken_back() {
 
 #[test]
 fn a_mistake_stands_beside_its_field_and_nothing_is_saved() {
-    let _turn = turns::beside_others();
     let Scene {
         gateway,
         editor,
@@ -134,7 +131,6 @@ fn a_mistake_stands_beside_its_field_and_nothing_is_saved() {
 
 #[test]
 fn what_a_page_cannot_read_is_refused_by_a_page() {
-    let _turn = turns::beside_others();
     let Scene {
         gateway,
         editor,
@@ -160,7 +156,6 @@ fn what_a_page_cannot_read_is_refused_by_a_page() {
 
 #[test]
 fn a_page_shows_so_much_of_a_change_and_says_what_it_leaves_out() {
-    let _turn = turns::beside_others();
     let plans = (0..240).map(|number| {
         edit(
             ObjectKind::Plan,
@@ -186,7 +181,6 @@ fn a_page_shows_so_much_of_a_change_and_says_what_it_leaves_out() {
 
 #[test]
 fn routes_are_chosen_from_those_of_the_file_and_of_the_application() {
-    let _turn = turns::beside_others();
     let (folder, url, editor) = new_database();
     let part = json!({"route": "orders", "match": {"path": "/orders/checkout"}});
     editor.commit(
@@ -274,7 +268,6 @@ fn routes_are_chosen_from_those_of_the_file_and_of_the_application() {
 
 #[test]
 fn a_candidate_is_promoted_on_the_page_of_its_strategy() {
-    let _turn = turns::beside_others();
     let Scene {
         gateway,
         editor,
@@ -320,7 +313,6 @@ fn a_candidate_is_promoted_on_the_page_of_its_strategy() {
 
 #[test]
 fn a_role_is_given_in_one_of_the_applications_that_there_are() {
-    let _turn = turns::beside_others();
     let (folder, url, editor) = new_database();
     editor.make_account("vera", Rights::new("gone", ApplicationRole::Viewer));
     let gateway = Gateway::start(&routes(&url, folder.path(), ""));

@@ -20,7 +20,6 @@ use crate::scene::new_database;
 
 #[test]
 fn a_change_reaches_all_nodes_as_a_whole_and_leaves_other_buckets_alone() {
-    let _turn = turns::beside_others();
     let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let url = format!("sqlite://{}/policies.db", folders[0].path().display());
     let editor = Editor::of(&url);
@@ -58,7 +57,6 @@ fn a_change_reaches_all_nodes_as_a_whole_and_leaves_other_buckets_alone() {
 
 #[test]
 fn a_hundred_thousand_assignments_are_taken_over_at_once_and_changed_one_by_one() {
-    let _turn = turns::beside_others();
     let (folder, url, editor) = new_database();
     let limit = json!({"key": {"header": "x-client"}, "rate": "1/h", "burst": 1});
     let mut edits = vec![
@@ -94,7 +92,7 @@ fn a_hundred_thousand_assignments_are_taken_over_at_once_and_changed_one_by_one(
 /// Told of a revision, nodes do not wait for their next look.
 #[test]
 fn a_notice_in_redis_is_faster_than_looking_each_second() {
-    let _turn = turns::alone();
+    let _turn = turns::among_few();
     let redis = RedisServer::start();
     let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let url = format!("sqlite://{}/policies.db", folders[0].path().display());

@@ -7,7 +7,6 @@ use std::process::Command;
 use serde_json::{Value as Json, json};
 use tollgate_policies::model::{Expected, ObjectEdit, ObjectId, ObjectKind};
 use tollgate_policies::people::{ApplicationRole, Rights};
-use tollgate_testing::turns;
 
 use crate::editor::{Editor, REVISION, await_revision, edit, owning};
 use crate::port::{Port, PortAnswer};
@@ -120,7 +119,6 @@ fn shown(text: &str) -> String {
 
 #[test]
 fn keys_made_in_each_way_are_taken_on_the_routes_of_their_application_alone() {
-    let _turn = turns::beside_others();
     let (folder, url, editor) = new_database();
     editor.commit(applications());
     let nodes =
@@ -307,7 +305,6 @@ fn keys_made_in_each_way_are_taken_on_the_routes_of_their_application_alone() {
 
 #[test]
 fn only_owners_see_and_change_the_keys_of_an_application() {
-    let _turn = turns::beside_others();
     let (folder, url, editor) = new_database();
     let (key, hash) = new_key();
     editor.commit(
@@ -436,7 +433,6 @@ fn only_owners_see_and_change_the_keys_of_an_application() {
 
 #[test]
 fn a_key_that_was_taken_away_does_not_come_back() {
-    let _turn = turns::beside_others();
     let (folder, url, editor) = new_database();
     let ((key, hash), (kept, kept_hash)) = (new_key(), new_key());
     let named =
@@ -538,7 +534,6 @@ fn a_key_that_was_taken_away_does_not_come_back() {
 /// The node runs a revision older than the one that took the key away.
 #[test]
 fn a_revoked_key_is_refused_by_a_node_that_the_revision_does_not_fit() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(folder.path().join("database")).unwrap();
     let url = format!("sqlite://{}/database/policies.db", folder.path().display());
@@ -586,7 +581,6 @@ fn a_revoked_key_is_refused_by_a_node_that_the_revision_does_not_fit() {
 
 #[test]
 fn a_key_cannot_be_judged_before_any_policies_are_known() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     let gateway = Gateway::start(&routes(
         "postgres://127.0.0.1:1/none",

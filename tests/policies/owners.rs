@@ -4,7 +4,6 @@
 use serde_json::{Value as Json, json};
 use tollgate_policies::model::{Expected, ObjectEdit, ObjectId, ObjectKind};
 use tollgate_policies::people::{ApplicationRole, Rights};
-use tollgate_testing::turns;
 
 use crate::editor::{await_revision, first_edits, owning, routes, spend};
 use crate::port::{Port, PortAnswer, file};
@@ -35,7 +34,6 @@ fn mistake(answer: &PortAnswer) -> (u16, &str, &str, &str) {
 
 #[test]
 fn an_owner_of_one_application_cannot_touch_the_route_of_another() {
-    let _turn = turns::beside_others();
     let (folder, url, editor) = new_database();
     // Once the route was the shop's. Then it became the bank's.
     editor.commit(
@@ -199,7 +197,6 @@ fn an_owner_of_one_application_cannot_touch_the_route_of_another() {
 /// Two lists that have one route are an admin's mistake, which names both.
 #[test]
 fn a_route_is_given_to_one_application_alone() {
-    let _turn = turns::beside_others();
     let Scene {
         gateway,
         editor,
@@ -232,7 +229,6 @@ fn a_route_is_given_to_one_application_alone() {
 /// owner of the shop learns no more of the bank than that.
 #[test]
 fn mistakes_of_another_application_are_not_told() {
-    let _turn = turns::beside_others();
     let (folder, url, editor) = new_database();
     let secret = json!({"limit": {"key": "client_ip", "rate": "secret"}, "resources": ["all"]});
     let gateway = Gateway::start(&routes(&url, folder.path(), ""));
@@ -279,7 +275,6 @@ fn mistakes_of_another_application_are_not_told() {
 /// A role in an application is none in another one that comes to have its name.
 #[test]
 fn roles_go_with_their_application() {
-    let _turn = turns::beside_others();
     let Scene {
         gateway,
         editor,
@@ -341,7 +336,6 @@ fn roles_go_with_their_application() {
 /// An owner who divides a route into parts does not get a limit of the file once for each.
 #[test]
 fn the_parts_of_a_route_are_that_route_to_a_limit_of_the_file() {
-    let _turn = turns::beside_others();
     let (folder, url, editor) = new_database();
     editor.commit(first_edits());
     let file = routes(

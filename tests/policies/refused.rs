@@ -3,7 +3,6 @@
 use serde_json::json;
 use tollgate_policies::model::ObjectKind;
 use tollgate_policies::people::{ApplicationRole, Rights};
-use tollgate_testing::turns;
 
 use crate::editor::{
     APPLIED, REFUSED, REVISION, await_log, await_revision, edit, first_edits, owning, routes,
@@ -17,7 +16,6 @@ const REJECTED: &str = "tollgate_config_reloads_total{outcome=\"rejected\"}";
 /// A file that is missing for a moment keeps a revision out, and not until the next one comes.
 #[test]
 fn a_revision_that_something_passing_kept_out_is_tried_again() {
-    let _turn = turns::beside_others();
     let (folder, url, editor) = new_database();
     editor.commit(first_edits());
     let users = folder.path().join("htpasswd");
@@ -44,7 +42,6 @@ fn a_revision_that_something_passing_kept_out_is_tried_again() {
 
 #[test]
 fn a_revision_that_names_a_route_which_is_gone_is_refused_until_the_file_has_it() {
-    let _turn = turns::beside_others();
     let (folder, url, editor) = new_database();
     editor.commit(first_edits());
     let session = editor.sign_in();
@@ -108,7 +105,6 @@ fn a_revision_that_names_a_route_which_is_gone_is_refused_until_the_file_has_it(
 
 #[test]
 fn a_file_that_changes_keeps_the_revision_that_runs_when_the_newest_does_not_fit() {
-    let _turn = turns::beside_others();
     let (folder, url, editor) = new_database();
     editor.commit(first_edits());
     let written = routes(&url, folder.path(), "");
@@ -144,7 +140,6 @@ fn a_file_that_changes_keeps_the_revision_that_runs_when_the_newest_does_not_fit
 
 #[test]
 fn an_object_of_a_wrong_shape_is_told_by_its_place() {
-    let _turn = turns::beside_others();
     let (folder, url, editor) = new_database();
     editor.commit(first_edits());
     let node = Gateway::start(&routes(&url, folder.path(), ""));

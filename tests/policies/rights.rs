@@ -6,7 +6,6 @@ use std::fmt::Write as _;
 use serde_json::{Value as Json, json};
 use tollgate_policies::model::{Expected, ObjectEdit, ObjectId, ObjectKind};
 use tollgate_policies::people::{ApplicationRole, FleetRole, Rights};
-use tollgate_testing::turns;
 
 use crate::editor::{Editor, await_revision, first_edits, routes};
 use crate::port::Port;
@@ -248,7 +247,6 @@ fn tries(way: &dyn PolicyAccess, maker: &Maker, refusal: u16) -> Vec<bool> {
 
 #[test]
 fn a_limit_of_the_file_belongs_to_no_application_however_it_is_called() {
-    let _turn = turns::beside_others();
     let (folder, url, editor) = new_database();
     let candidate = json!({"limit": {"key": {"constant": "all"}, "rate": "9/h"}, "on": "shadow", "bounds": {"denials": "5%"}});
     let mut tried = strategy(3);
@@ -296,7 +294,6 @@ fn a_limit_of_the_file_belongs_to_no_application_however_it_is_called() {
 
 #[test]
 fn a_revision_that_somebody_may_not_look_at_is_not_there_to_be_undone() {
-    let _turn = turns::beside_others();
     let Scene {
         gateway,
         editor,
@@ -330,7 +327,6 @@ fn a_revision_that_somebody_may_not_look_at_is_not_there_to_be_undone() {
 #[test]
 #[expect(clippy::print_stdout, reason = "the table is there to be read")]
 fn each_role_may_do_with_a_strategy_what_the_table_says() {
-    let _turn = turns::beside_others();
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite://{}/policies.db", folder.path().display());
     let maker = Maker(Editor::of(&url));
