@@ -47,10 +47,12 @@ release: ## build what is shipped, with all optimisation; ten minutes
 quick: ## the tests that need no server: half a minute after the build
 	scripts/run-tests --workspace --all-features --lib
 
-# LARGE=on also runs the tests that fill databases for minutes, as CI does.
+# LARGE=on also runs the tests that fill databases for minutes, and BESIDE a command with the time that tests leave, as CI
+# does both.
 test: ## every test but the large ones (LARGE=on: those too); installs redis-server, redis-cli, openssl, faketime, curl, nginx, h2load, promtool, strace, PostgreSQL and MariaDB where they are missing
 	scripts/require python3 redis-server redis-cli openssl faketime curl nginx h2load promtool strace postgres mariadbd
-	scripts/run-tests --workspace --all-features $(if $(LARGE),--and -p tollgate-policies --test large)
+	scripts/run-tests $(if $(BESIDE),--beside '$(BESIDE)') --workspace --all-features \
+		$(if $(LARGE),--and --workspace --all-features --test large)
 
 # What is found that is new goes beside what is committed: copy what is worth keeping into fuzz/corpus.
 fuzz: $(FUZZ) ## each target of fuzz/ for SECONDS=15
@@ -62,8 +64,7 @@ fuzz: $(FUZZ) ## each target of fuzz/ for SECONDS=15
 			-max_total_time=$(SECONDS) -max_len=8192 -verbosity=0 -print_final_stats=1 || exit 1; \
 	done
 
-fuzz-h11: $(H11) ## changed requests through the gateway, compared with what h11 reads, for SECONDS=15
-	cargo build --locked --bin tollgate
+fuzz-h11: build-tested $(H11) ## changed requests through the gateway, compared with what h11 reads, for SECONDS=15
 	$(H11)/bin/python fuzz/h11/differential.py $(TARGET)/debug/tollgate --seconds $(SECONDS)
 
 $(H11):
@@ -168,6 +169,7 @@ guard: guard-tested build-guarded ## the instructions of a request are no more t
 	python3 bench/guard.py $(TARGET)/guard/tollgate
 
 guard-tested: build-tested ## the same of the build that tests run on; takes seconds
+	scripts/require valgrind python3
 	python3 bench/guard.py $(TARGET)/debug/tollgate
 
 guard-accept: build-tested build-guarded ## what `guard` counts is right from now on
@@ -181,7 +183,6 @@ guard-layers: build-guarded ## the instructions that each optional step of a rou
 # Built by a test, so that in CI it is the program that the others have built; without the bookkeeping of incremental builds,
 # as there, since that makes a difference of nearly 1 %.
 build-tested:
-	scripts/require valgrind python3
 	CARGO_INCREMENTAL=0 cargo test --locked --workspace --all-features --no-run --test cost
 
 build-guarded:
