@@ -148,7 +148,7 @@ fn a_revision_comes_to_what_it_does_on_a_node_that_begins_with_it() {
     let kept = file.ground();
     let (mut good, mut bad) = (0, 0);
     let (mut state, mut last_good) = (PolicyState::empty(), PolicyState::empty());
-    for _ in 0..1_200 {
+    for _ in 0..400 {
         let change = any_object();
         let taken_away = ObjectChange {
             id: change.id.clone(),
@@ -181,7 +181,7 @@ fn a_revision_comes_to_what_it_does_on_a_node_that_begins_with_it() {
             last_good.clone()
         };
     }
-    assert!(good > 50 && bad > 50, "{good} good, {bad} bad");
+    assert!(good > 15 && bad > 15, "{good} good, {bad} bad");
 }
 
 #[test]
