@@ -1,6 +1,7 @@
 //! Signing in at a provider of OpenID Connect: who comes in, and what is refused.
 
 use std::thread;
+use std::time::Instant;
 
 use serde_json::{Value as Json, json};
 
@@ -415,9 +416,9 @@ fn a_new_key_of_the_provider_is_looked_for_once() {
     let provider = Provider::start();
     let house = House::at(&provider.admin(ROLES), "http", None);
     assert!(session(&sign_in(&house, &provider, &json!({}))).is_some());
+    let begun = Instant::now();
     provider.state.lock().unwrap().key = (IssuerKey::p256().into(), "new");
     assert!(session(&sign_in(&house, &provider, &json!({}))).is_some());
-    assert_eq!(provider.lookups(), 2);
     provider.state.lock().unwrap().key = (IssuerKey::p256().into(), "newer");
     for _ in 0..3 {
         let refused = sign_in(&house, &provider, &json!({}));
@@ -429,7 +430,10 @@ fn a_new_key_of_the_provider_is_looked_for_once() {
             refused.body
         );
     }
-    assert_eq!(provider.lookups(), 2);
+    // Looked for again after ten seconds, which a busy machine may take.
+    let most = 2 + begun.elapsed().as_secs() / 10;
+    let lookups = u64::try_from(provider.lookups()).unwrap();
+    assert!((2..=most).contains(&lookups), "{lookups} of {most}");
 }
 
 #[test]
@@ -606,24 +610,20 @@ fn without_a_password_it_is_the_provider_that_asks_who_somebody_is() {
 fn strangers_start_sign_ins_within_bounds() {
     let provider = Provider::start();
     let house = House::at(&provider.admin(ROLES), "http", None);
-    let statuses: Vec<_> = (0..70)
-        .map(|_| house.get("/console/sign-in/provider").status)
-        .collect();
-    assert!(
-        statuses[..60].iter().all(|status| *status == 303),
-        "{statuses:?}"
-    );
-    assert!(statuses[60..].contains(&429), "{statuses:?}");
+    let begun = (0..600).find(|_| house.get("/console/sign-in/provider").status != 303);
+    // Another is let in every other second meanwhile.
+    assert!(begun.unwrap() >= 60, "{begun:?}");
+    eventually("the next one is refused", || {
+        (house.get("/console/sign-in/provider").status == 429).then_some(())
+    });
     // Refusals are recorded for ever, so there are fewer of them.
     let house = House::at(&provider.admin(ROLES), "http", None);
     house.done(&["account", "create", "root", "--admin"]);
-    let statuses: Vec<_> = (0..12)
-        .map(|_| sign_in(&house, &provider, &json!({"nonce": "another"})).status)
-        .collect();
-    assert!(
-        statuses[..10].iter().all(|status| *status == 401) && statuses[11] == 429,
-        "{statuses:?}"
-    );
+    let mut statuses =
+        (0..60).map(|_| sign_in(&house, &provider, &json!({"nonce": "another"})).status);
+    // Another is let in each half a minute meanwhile.
+    let refused = statuses.position(|status| status == 429);
+    assert!(refused.unwrap() >= 10, "{refused:?}");
     // Passwords go on.
     assert_eq!(house.sign_in("root").get("/console").status, 200);
 }

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use tollgate_limiter::clock;
+use tollgate_testing::answer_of;
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ndate: Thu, 01 Jan 2026 00:00:00 GMT\r\nserver: test\r\n\
     content-type: text/plain\r\ncontent-length: 12\r\n\r\nhello world\n";
@@ -47,17 +47,7 @@ pub struct BlockingClient {
 impl BlockingClient {
     /// Connects as soon as somebody listens.
     pub fn connect(address: SocketAddr) -> Self {
-        let begun = clock::now();
-        let stream = loop {
-            match TcpStream::connect(address) {
-                Ok(stream) => break stream,
-                Err(error) => assert!(
-                    begun.elapsed() < Duration::from_secs(20),
-                    "nobody listens: {error}"
-                ),
-            }
-            std::thread::yield_now();
-        };
+        let stream = answer_of("somebody listens", || TcpStream::connect(address).ok());
         stream.set_nodelay(true).unwrap();
         stream
             .set_read_timeout(Some(Duration::from_secs(20)))

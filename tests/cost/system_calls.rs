@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
-use tollgate_limiter::clock;
+use tollgate_testing::answer_of;
 
 use super::client::{self, BlockingClient};
 use super::{Setup, TURN};
@@ -51,21 +50,13 @@ impl Traced {
         let id = self.gateway.id();
         self.gateway.kill().unwrap();
         self.gateway.wait().unwrap();
-        let begun = clock::now();
-        loop {
+        answer_of("strace has told the end", || {
             let log = read(&self.log);
-            if log
+            let has_ended = log
                 .iter()
-                .any(|line| line.starts_with(&format!("{id} ")) && line.contains("+++ killed by"))
-            {
-                return log;
-            }
-            assert!(
-                begun.elapsed() < Duration::from_secs(20),
-                "strace does not come to an end"
-            );
-            std::thread::yield_now();
-        }
+                .any(|line| line.starts_with(&format!("{id} ")) && line.contains("+++ killed by"));
+            has_ended.then_some(log)
+        })
     }
 }
 

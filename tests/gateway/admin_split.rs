@@ -5,7 +5,6 @@ use std::net::TcpStream;
 use std::process::Command;
 
 use tollgate_testing::topology::CertificateAuthority;
-use tollgate_testing::turns;
 
 use crate::process::{Gateway, curl, eventually, status};
 
@@ -202,7 +201,6 @@ fn health_asks_the_port_of_probes() {
 
 #[test]
 fn no_address_holds_all_connections_of_the_admin_port() {
-    let _turn = turns::among_few();
     let gateway = Gateway::start(&routes("probe_address: '127.0.0.1:0'", ""));
     for port in [gateway.admin, gateway.probes.unwrap()] {
         let live = format!("http://{port}/livez");

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::process::{Gateway, curl, eventually, status};
 use tollgate_testing::redis::RedisServer;
-use tollgate_testing::turns;
+use tollgate_testing::{pace, turns};
 
 /// An upstream that sends a head and a part of the body, and the rest of it when the test says so.
 struct Slow {
@@ -204,7 +204,7 @@ fn unhurried() -> SocketAddr {
                 let mut head = [0; 4096];
                 if stream.read(&mut head).unwrap_or(0) > 0 {
                     // How long a request takes.
-                    thread::sleep(Duration::from_millis(10));
+                    pace::pause(Duration::from_millis(10));
                     let _ = stream.write_all(
                         b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
                     );
@@ -235,7 +235,7 @@ fn a_gateway_that_holds_all_permits_leaves_another_its_share() {
                         200 => admitted.fetch_add(1, Ordering::Relaxed),
                         // Paces a client that is denied.
                         _ => {
-                            thread::sleep(Duration::from_millis(3));
+                            pace::pause(Duration::from_millis(3));
                             0
                         }
                     };

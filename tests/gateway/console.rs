@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 use tollgate_testing::redis::RedisServer;
-use tollgate_testing::turns;
 
 use crate::process::{Gateway, curl, eventually, status};
 
@@ -716,7 +715,6 @@ fn a_denial_shows_within_seconds() {
 
 #[test]
 fn the_store_and_the_fleet_are_shown_also_while_they_are_away() {
-    let _turn = turns::among_few();
     let mut redis = RedisServer::start();
     let store = format!(
         "store: {{redis: 'redis://:secret@127.0.0.1:{}', timeout: 1s}}",

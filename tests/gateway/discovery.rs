@@ -11,7 +11,7 @@ use std::time::Duration;
 use tollgate_testing::dns::{DnsMood, DnsServer, Service};
 use tollgate_testing::nginx::NginxServer;
 use tollgate_testing::topology::CertificateAuthority;
-use tollgate_testing::turns;
+use tollgate_testing::{pace, turns};
 
 use crate::load::Load;
 use crate::process::{Gateway, curl, eventually, status};
@@ -98,7 +98,7 @@ fn converse(mut stream: TcpStream, address: SocketAddr, state: &ServerState) {
             return;
         }
         while state.holds.load(Ordering::SeqCst) {
-            thread::park_timeout(Duration::from_millis(5));
+            pace::pause(Duration::from_millis(5));
         }
         if stream.write_all(rest.as_bytes()).is_err() || state.stopped.load(Ordering::SeqCst) {
             return;

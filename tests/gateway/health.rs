@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use tollgate_testing::pace;
+
 use crate::process::{Gateway, curl, eventually, status};
 
 /// A server that answers every request with 500, or with 200 while it is well.
@@ -67,7 +69,7 @@ fn converse(mut stream: TcpStream, state: &ServerState) {
         state.asked.fetch_add(1, Ordering::SeqCst);
         match state.pace {
             Pace::Prompt => {}
-            Pace::After(time) => thread::sleep(time),
+            Pace::After(time) => pace::pause(time),
             Pace::Never => continue,
         }
         let status = if state.well.load(Ordering::SeqCst) {

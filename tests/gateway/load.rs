@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use tollgate_testing::pace;
+
 /// An answer, and when and how fast it came.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
@@ -72,13 +74,7 @@ impl Load {
 
 /// Lets the load run on.
 pub fn run_for(time: Duration) {
-    let end = Instant::now() + time;
-    while let Some(left) = end
-        .checked_duration_since(Instant::now())
-        .filter(|left| !left.is_zero())
-    {
-        thread::park_timeout(left);
-    }
+    pace::pause(time);
 }
 
 fn drive(
@@ -106,7 +102,7 @@ fn drive(
             target,
         });
         if !pause.is_zero() {
-            thread::park_timeout(pause);
+            pace::pause(pause);
         }
     }
 }

@@ -147,7 +147,6 @@ fn secrets_are_shown_as_a_hash_and_a_hash_finds_its_bucket() {
 
 #[test]
 fn a_reset_reaches_the_caches_of_another_node() {
-    let _turn = turns::among_few();
     let mut redis = RedisServer::start();
     let [here, there] = [(); 2].map(|()| Gateway::start(&with_redis(&redis)));
     for gateway in [&here, &there] {
@@ -187,7 +186,6 @@ fn a_reset_reaches_the_caches_of_another_node() {
 
 #[test]
 fn a_reset_clears_the_denial_cache_of_every_node() {
-    let _turn = turns::among_few();
     let redis = RedisServer::start();
     let nodes = [(); 2].map(|()| Gateway::start(&with_redis(&redis)));
     assert_eq!(spend(&nodes[0], 20), 20);
@@ -255,7 +253,6 @@ fn a_reset_of_a_leased_limit_admits_one_burst() {
 
 #[test]
 fn a_bucket_is_shown_and_changed_by_its_clients_plan() {
-    let _turn = turns::among_few();
     let redis = RedisServer::start();
     let plans = "burst: 20, plans: {by: {header: x-plan}, table: {gold: {rate: 100/h}}}}";
     let routes = with_redis(&redis).replace("burst: 20}", plans);
@@ -383,7 +380,6 @@ fn without_a_store_the_nodes_own_buckets_are_shown_and_changed() {
 
 #[test]
 fn while_the_store_is_away_reads_are_local_and_changes_are_refused() {
-    let _turn = turns::among_few();
     let mut redis = RedisServer::start();
     let gateway = Gateway::start(&with_redis(&redis));
     assert_eq!(spend(&gateway, 4), 4);
@@ -419,7 +415,6 @@ fn while_the_store_is_away_reads_are_local_and_changes_are_refused() {
 
 #[test]
 fn while_the_store_is_away_a_bucket_reads_as_its_limit_decides() {
-    let _turn = turns::among_few();
     let mut redis = RedisServer::start();
     for (on_outage, remaining, decision) in [
         ("deny", 0, "every request is denied"),

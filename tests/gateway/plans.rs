@@ -10,10 +10,8 @@ use serde_json::{Value, json};
 
 use crate::process::{Gateway, curl, eventually};
 use tollgate_testing::redis::RedisServer;
-use tollgate_testing::turns;
 
 pub const HASH: &str = "tollgate:plans";
-const STORE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// 5 an hour for everyone without a plan.
 pub fn routes(redis: &RedisServer, cache: &str) -> String {
@@ -312,7 +310,6 @@ routes:
 
 #[test]
 fn while_redis_is_away_known_plans_hold_and_no_request_waits_for_unknown_ones() {
-    let _turn = turns::among_few();
     let mut redis = RedisServer::start();
     redis.command(&["HSET", HASH, "acme", "1000/h burst=40"]);
     let gateway = Gateway::start(&routes(&redis, "100ms"));
@@ -329,17 +326,15 @@ fn while_redis_is_away_known_plans_hold_and_no_request_waits_for_unknown_ones() 
     while requests < 40 || opened.elapsed() < Duration::from_millis(1_500) {
         assert_eq!(client.quota_of("acme"), 40);
         requests += 1;
-        let asked = Instant::now();
         assert_eq!(client.quota_of(&format!("new-{requests}")), 5);
-        // A request that waits for its plan waits for the time limit of the store.
-        assert!(asked.elapsed() < STORE_TIMEOUT, "{:?}", asked.elapsed());
     }
     gateway.rewrite(&routes(&redis, "100ms").replace("rate: 5/h", "rate: 6/h"));
     eventually("it is reloaded", || {
         (client.quota_of("nobody") == 6).then_some(())
     });
     assert_eq!(client.quota_of("acme"), 40, "a reload forgets no plan");
-    assert!(lookups(&gateway, "skipped") > 30.0);
+    // A request that waits for its plan has it looked up.
+    assert!(lookups(&gateway, "skipped") >= f64::from(requests));
     redis.restart();
     redis.command(&["HSET", HASH, "new-1", "8/h"]);
     eventually("redis decides again", || {

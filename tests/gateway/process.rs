@@ -6,12 +6,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tempfile::TempDir;
-
-/// Longer than anything here should take, even on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+use tollgate_testing::PATIENCE;
+pub use tollgate_testing::answer_of as eventually;
 
 pub struct Gateway {
     child: Child,
@@ -271,18 +270,6 @@ fn follow(
         }
     });
     receiver
-}
-
-/// Asks until there is an answer.
-pub fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(answer) = ask() {
-            return answer;
-        }
-        assert!(Instant::now() < deadline, "waited in vain until {what}");
-        thread::park_timeout(Duration::from_millis(5));
-    }
 }
 
 /// The output of `curl -sS`.

@@ -4,13 +4,12 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::process::{Gateway, curl, eventually, status};
 use tollgate_testing::redis::RedisServer;
-use tollgate_testing::turns;
 
 /// Tokens come back so slowly that none does while a test runs.
 const SLOW: &str = "key: {constant: all}, rate: 1000/d";
@@ -114,13 +113,9 @@ fn left(gateway: &Gateway) -> u64 {
 }
 
 fn until_left(gateway: &Gateway, tokens: u64) {
-    let mut last = 0;
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while last != tokens {
-        assert!(Instant::now() < deadline, "{last} are left, not {tokens}");
-        thread::park_timeout(Duration::from_millis(5));
-        last = left(gateway);
-    }
+    eventually(&format!("{tokens} are left"), || {
+        (left(gateway) == tokens).then_some(())
+    });
 }
 
 fn settlements(gateway: &Gateway, outcome: &str) -> f64 {
@@ -352,7 +347,6 @@ fn a_node_that_dies_before_settling_leaves_the_reservation_charged() {
 
 #[test]
 fn a_settlement_during_an_outage_is_charged_when_redis_is_back() {
-    let _turn = turns::among_few();
     let redis = RedisServer::start();
     let (upstream, go) = Upstream::start();
     let cost = "response_json: used, reserve: 100, max: 700";

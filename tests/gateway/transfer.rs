@@ -8,6 +8,7 @@ use std::thread;
 
 use futures_util::{SinkExt, StreamExt};
 use tokio_tungstenite::tungstenite::Message;
+use tollgate_testing::pace;
 
 use crate::process::Gateway;
 
@@ -79,7 +80,7 @@ fn peak_memory_during(gateway: &Gateway, work: impl FnOnce()) -> u64 {
             let mut peak = 0;
             while !done.load(Ordering::Relaxed) {
                 peak = peak.max(gateway.memory());
-                thread::park_timeout(std::time::Duration::from_millis(10));
+                pace::pause(std::time::Duration::from_millis(10));
             }
             peak
         });

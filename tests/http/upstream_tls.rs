@@ -12,8 +12,10 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tollgate_limiter::clock;
 use tollgate_proxy::upstream::tls::UpstreamTls;
 use tollgate_testing::nginx::NginxServer;
+use tollgate_testing::pace;
 use tollgate_testing::topology::{CapturedLog, CertificateAuthority};
 use tollgate_testing::upstream::{RawConnection, ScriptedUpstream};
 use tollgate_wire::transport::tls::client::{ClientTls, ClientTlsSpec, PeerName};
@@ -375,7 +377,7 @@ async fn both_versions_together_are_offered_for_no_longer_than_connecting_may_ta
         // Each handshake alone is fast enough.
         for handshake in [Duration::from_millis(300), Duration::from_millis(200)] {
             let (socket, _) = listener.accept().await.unwrap();
-            tokio::time::sleep(handshake).await;
+            pace::pause_until(clock::now() + handshake).await;
             let Ok(tls) = acceptor.accept(socket).await else {
                 continue;
             };

@@ -2,14 +2,14 @@
 
 use std::fs;
 use std::path::Path;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
 use tempfile::TempDir;
+use tollgate_limiter::clock;
 use tollgate_policies::model::{ObjectKind, Revision};
-use tollgate_testing::turns;
 use tollgate_testing::upstream::{OK, ScriptedUpstream};
+use tollgate_testing::{pace, turns};
 
 use crate::editor::{Editor, await_log, await_revision, copy, edit, owning, routes};
 use crate::front::{Fault, Front};
@@ -269,7 +269,7 @@ fn errors_and_latency_of_the_routes_that_a_candidate_counts_end_it() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let slow = runtime.block_on(ScriptedUpstream::start(|mut wire, _| async move {
         while wire.try_head().await.is_some() {
-            tokio::time::sleep(Duration::from_millis(300)).await;
+            pace::pause_until(clock::now() + Duration::from_millis(300)).await;
             wire.send(OK).await;
         }
     }));
@@ -337,8 +337,8 @@ fn errors_are_judged_as_well_when_a_resource_has_moved_to_another_route() {
         edit(ObjectKind::Strategy, "per-client", tried(&candidate)),
     ]);
     await_revision(&node, first);
-    // The node looks at its candidates each second.
-    thread::sleep(Duration::from_secs(2));
+    // The node looks at its candidates each second, meanwhile.
+    Traffic::start(&node, "/orders/1", 4).go_on(1_000);
     let second = editor.commit(vec![edit(
         ObjectKind::Resource,
         "all",

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use tollgate_testing::pace;
+
 use crate::process::{Gateway, eventually};
 
 /// Of ten requests, those of one client that sends more than its share. All others are of clients
@@ -91,7 +93,7 @@ fn send(
         let status = answer(&mut stream);
         denied.fetch_add(u64::from(status == 429), Ordering::Relaxed);
         sent.fetch_add(1, Ordering::Relaxed);
-        thread::sleep(PAUSE);
+        pace::pause(PAUSE);
     }
 }
 

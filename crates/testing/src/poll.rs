@@ -40,8 +40,32 @@ pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    assert!(
-        tokio::time::timeout(PATIENCE, polling).await.is_ok(),
-        "never came true: {what}"
-    );
+    in_time(what, polling).await;
+}
+
+/// The outcome of what waits for nothing that may never come. Fails after [`PATIENCE`].
+pub async fn in_time<T>(what: &str, work: impl Future<Output = T>) -> T {
+    let Ok(outcome) = tokio::time::timeout(PATIENCE, work).await else {
+        panic!("waited in vain until {what}");
+    };
+    outcome
+}
+
+/// Asks until there is an answer, for [`PATIENCE`] at most, in a thread that may block.
+pub fn answer_of<T>(what: &str, ask: impl FnMut() -> Option<T>) -> T {
+    answer_within(PATIENCE, what, ask)
+}
+
+/// Asks until there is an answer, for `limit` at most. The pauses grow with the time that was
+/// waited: a question may cost a process.
+pub fn answer_within<T>(limit: Duration, what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let started = clock::now();
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        let waited = started.elapsed();
+        assert!(waited < limit, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(5) + waited / 20);
+    }
 }

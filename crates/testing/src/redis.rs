@@ -10,9 +10,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tollgate_limiter::clock;
 use tollgate_limiter::store::redis::spec::{AUTONOMY, RedisSpec};
 use tollgate_limiter::store::redis::tls::TlsSpec;
+
+use crate::poll::answer_of;
 
 const SERVER: &str = "/usr/bin/redis-server";
 
@@ -37,17 +38,9 @@ impl RedisServer {
     /// Like `start`, on a port of the caller's choice. A connection of another test may have it for
     /// a moment.
     pub fn start_at(port: u16) -> Self {
-        let started = clock::now();
-        loop {
-            if let Some(server) = Self::try_start_at(port) {
-                return server;
-            }
-            assert!(
-                started.elapsed() < Duration::from_secs(10),
-                "port {port} is not given back"
-            );
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        answer_of(&format!("port {port} is given back"), || {
+            Self::try_start_at(port)
+        })
     }
 
     /// Starts a server with more arguments than the basic ones, which may name its directory.
@@ -161,16 +154,15 @@ impl RedisServer {
 
     /// Whether the server answers, and does not end at once.
     fn comes_up(&mut self) -> bool {
-        let started = clock::now();
-        while self.try_command(&["PING"]).ok().as_deref() != Some("+PONG") {
+        let runs = answer_of(&format!("{SERVER} answers"), || {
             if self.child.try_wait().unwrap().is_some() {
-                return false;
+                return Some(false);
             }
-            assert!(
-                started.elapsed() < Duration::from_secs(10),
-                "{SERVER} does not answer"
-            );
-            std::thread::sleep(Duration::from_millis(5));
+            let answer = self.try_command(&["PING"]).ok()?;
+            (answer == "+PONG").then_some(true)
+        });
+        if !runs {
+            return false;
         }
         // Another server on that port would answer as well, while this one is about to end.
         self.command(&["INFO", "server"])

@@ -1,4 +1,4 @@
-//! A proxy before a Redis whose replies take a time that a test chooses. Commands take none.
+//! A proxy before a Redis. Commands and replies take times on their way that a test chooses.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,11 +8,13 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tollgate_limiter::clock::{self, Instant};
+use tollgate_limiter::clock;
+use tollgate_testing::pace::pause_until;
 
 pub struct DelayingProxy {
     pub address: SocketAddr,
-    delay: watch::Sender<Duration>,
+    commands: watch::Sender<Duration>,
+    replies: watch::Sender<Duration>,
     _tasks: JoinSet<()>,
 }
 
@@ -20,59 +22,76 @@ impl DelayingProxy {
     pub async fn to(port: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (delay, delays) = watch::channel(Duration::ZERO);
+        let commands = watch::Sender::new(Duration::ZERO);
+        let replies = watch::Sender::new(Duration::ZERO);
+        let (there, back) = (commands.subscribe(), replies.subscribe());
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
-                connections.spawn(carry(client, port, delays.clone()));
+                connections.spawn(carry(client, port, there.clone(), back.clone()));
             }
         });
         Self {
             address,
-            delay,
+            commands,
+            replies,
             _tasks: tasks,
         }
     }
 
     pub fn replies_take(&self, delay: Duration) {
-        self.delay.send_replace(delay);
+        self.replies.send_replace(delay);
+    }
+
+    /// Commands and replies take half of `latency` each.
+    pub fn round_trips_take(&self, latency: Duration) {
+        self.commands.send_replace(latency / 2);
+        self.replies.send_replace(latency / 2);
     }
 }
 
-async fn carry(client: TcpStream, port: u16, delays: watch::Receiver<Duration>) {
+async fn carry(
+    client: TcpStream,
+    port: u16,
+    there: watch::Receiver<Duration>,
+    back: watch::Receiver<Duration>,
+) {
     let server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     client.set_nodelay(true).unwrap();
     server.set_nodelay(true).unwrap();
-    let (mut from_client, to_client) = client.into_split();
-    let (from_server, mut to_server) = server.into_split();
-    let (pieces, delayed) = mpsc::unbounded_channel();
-    tokio::select! {
-        _ = tokio::io::copy(&mut from_client, &mut to_server) => {}
-        () = read(from_server, pieces, delays) => {}
-        () = write(to_client, delayed) => {}
-    }
+    let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
+    tokio::join!(
+        pass_on(from_client, to_server, there),
+        pass_on(from_server, to_client, back)
+    );
 }
 
-async fn read(
+/// Passes bytes on in order, each piece after the delay of the time when it came: also when who sent it
+/// has gone meanwhile.
+async fn pass_on(
     mut from: OwnedReadHalf,
-    to: mpsc::UnboundedSender<(Instant, Vec<u8>)>,
-    delays: watch::Receiver<Duration>,
+    mut to: OwnedWriteHalf,
+    delay: watch::Receiver<Duration>,
 ) {
-    let mut piece = vec![0; 16 * 1024];
-    while let Ok(count @ 1..) = from.read(&mut piece).await {
-        let due = clock::now() + *delays.borrow();
-        if to.send((due, piece[..count].to_vec())).is_err() {
-            return;
+    let (pieces, mut delayed) = mpsc::unbounded_channel();
+    let read = async move {
+        let mut piece = vec![0; 64 * 1024];
+        while let Ok(count @ 1..) = from.read(&mut piece).await {
+            let due = clock::now() + *delay.borrow();
+            if pieces.send((due, piece[..count].to_vec())).is_err() {
+                return;
+            }
         }
-    }
-}
-
-async fn write(mut to: OwnedWriteHalf, mut pieces: mpsc::UnboundedReceiver<(Instant, Vec<u8>)>) {
-    while let Some((due, piece)) = pieces.recv().await {
-        tokio::time::sleep_until(due).await;
-        if to.write_all(&piece).await.is_err() {
-            return;
+    };
+    let write = async move {
+        while let Some((due, piece)) = delayed.recv().await {
+            pause_until(due).await;
+            if to.write_all(&piece).await.is_err() {
+                return;
+            }
         }
-    }
+    };
+    tokio::join!(read, write);
 }

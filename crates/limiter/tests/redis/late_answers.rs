@@ -1,18 +1,10 @@
 //! A Redis that answers a little later than its time limit: it has carried out the calls that were
 //! given up.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc::unbounded_channel;
-use tokio::task::JoinSet;
-use tokio::time::sleep_until;
 use tollgate_limiter::clock;
 use tollgate_limiter::decide::decision::DecidedBy;
 use tollgate_limiter::store::Store;
@@ -20,6 +12,8 @@ use tollgate_limiter::store::redis::spec::RedisSpec;
 use tollgate_testing::node::{LimiterNode, connected};
 use tollgate_testing::redis::{RedisServer, spec_at};
 use tollgate_testing::{HOUR, charge, decide, eventually, shape};
+
+use crate::delaying_proxy::DelayingProxy;
 
 const TIMEOUT: Duration = Duration::from_millis(200);
 
@@ -51,7 +45,7 @@ impl DelayedNode {
     /// Waits until so many tokens are charged in Redis: when all late answers and debts have had
     /// their time, not more.
     async fn is_charged(&self, expected: u64) {
-        self.way.set(Duration::ZERO);
+        self.way.round_trips_take(Duration::ZERO);
         self.node.recovers().await;
         let direct = connected(&self.server.spec()).await;
         let charged = async || {
@@ -90,7 +84,7 @@ async fn the_share_of_a_node_whose_calls_are_late_is_held_back_though_it_is_hear
         async move { 100 - decide(&other.limiter, &[tokens]).await.levels[0].remaining }
     };
     assert_eq!(weight("before".to_owned()).await, 1);
-    late.way.set(LATENCY);
+    late.way.round_trips_take(LATENCY);
     eventually("it decides alone", || async {
         decide(&late.node.limiter, &[tokens("late".to_owned())]).await;
         late.node.breaker.is_open()
@@ -105,7 +99,7 @@ async fn the_share_of_a_node_whose_calls_are_late_is_held_back_though_it_is_hear
     eventually("the other holds half of the limit back", || weighs(2)).await;
     assert!(late.node.breaker.is_open());
     assert_eq!(late.node.share.get().nodes(), 2, "it hears of the fleet");
-    late.way.set(Duration::ZERO);
+    late.way.round_trips_take(Duration::ZERO);
     late.node.recovers().await;
     eventually("the other has its half back", || weighs(1)).await;
 }
@@ -124,7 +118,7 @@ async fn single_requests_are_charged_once() {
         decide(&delayed.node.limiter, &[request()]).await.decided_by,
         DecidedBy::Redis
     );
-    delayed.way.set(LATENCY);
+    delayed.way.round_trips_take(LATENCY);
     for _ in 0..4 {
         let decision = decide(&delayed.node.limiter, &[request()]).await;
         assert!(decision.granted && decision.decided_by == DecidedBy::Local);
@@ -135,7 +129,7 @@ async fn single_requests_are_charged_once() {
 #[tokio::test]
 async fn a_hot_key_is_charged_what_was_admitted() {
     let delayed = DelayedNode::start().await;
-    delayed.way.set(LATENCY);
+    delayed.way.round_trips_take(LATENCY);
     let mut granted = 0;
     for _ in 0..20 {
         let decisions =
@@ -146,68 +140,4 @@ async fn a_hot_key_is_charged_what_was_admitted() {
     assert!(delayed.node.breaker.is_open());
     assert_eq!(granted, 400);
     delayed.is_charged(400).await;
-}
-
-/// Passes bytes on after half of the latency, in each direction.
-struct DelayingProxy {
-    address: SocketAddr,
-    latency_us: Arc<AtomicU64>,
-    _tasks: JoinSet<()>,
-}
-
-impl DelayingProxy {
-    async fn to(port: u16) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let latency_us = Arc::new(AtomicU64::new(0));
-        let mut tasks = JoinSet::new();
-        let latency = latency_us.clone();
-        tasks.spawn(async move {
-            let mut connections = JoinSet::new();
-            while let Ok((client, _)) = listener.accept().await {
-                let server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-                let ((from_client, to_client), (from_server, to_server)) =
-                    (client.into_split(), server.into_split());
-                connections.spawn(pass_on(from_client, to_server, latency.clone()));
-                connections.spawn(pass_on(from_server, to_client, latency.clone()));
-            }
-        });
-        Self {
-            address,
-            latency_us,
-            _tasks: tasks,
-        }
-    }
-
-    fn set(&self, latency: Duration) {
-        self.latency_us.store(
-            u64::try_from(latency.as_micros()).unwrap(),
-            Ordering::Relaxed,
-        );
-    }
-}
-
-async fn pass_on(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, latency_us: Arc<AtomicU64>) {
-    let (queue, mut queued) = unbounded_channel::<(clock::Instant, Vec<u8>)>();
-    let read = async move {
-        let mut buffer = vec![0; 65_536];
-        while let Ok(length @ 1..) = from.read(&mut buffer).await {
-            let half = Duration::from_micros(latency_us.load(Ordering::Relaxed) / 2);
-            if queue
-                .send((clock::now() + half, buffer[..length].to_vec()))
-                .is_err()
-            {
-                return;
-            }
-        }
-    };
-    let write = async move {
-        while let Some((at, bytes)) = queued.recv().await {
-            sleep_until(at).await;
-            if to.write_all(&bytes).await.is_err() {
-                return;
-            }
-        }
-    };
-    tokio::join!(read, write);
 }

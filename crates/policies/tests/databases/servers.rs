@@ -15,6 +15,7 @@ use std::time::Duration;
 use sqlx::{ConnectOptions as _, Connection as _, Executor as _};
 use tempfile::TempDir;
 use tollgate_policies::database::PolicyDatabase;
+use tollgate_testing::answer_within;
 
 /// The password, which no error and no log may show.
 pub const PASSWORD: &str = "hunter2";
@@ -305,13 +306,14 @@ fn wait_for(port: u16, folder: &Path) {
             .concat()
     };
     let ready = ["ready to accept connections", "ready for connections"];
-    for _ in 0..PATIENCE.as_millis() / 10 {
-        if ready.iter().any(|words| said().contains(words)) {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("the server on port {port} does not come up: {}", said());
+    answer_within(
+        PATIENCE,
+        &format!("port {port} is served: {}", folder.display()),
+        || {
+            let said = said();
+            ready.iter().any(|words| said.contains(words)).then_some(())
+        },
+    );
 }
 
 fn newest_postgres() -> PathBuf {
