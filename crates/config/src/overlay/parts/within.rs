@@ -333,4 +333,29 @@ mod tests {
             );
         }
     }
+
+    /// A request may have a line of a field for each of two routes.
+    #[test]
+    fn a_part_by_another_value_of_a_field_takes_nothing_from_a_route_behind_its_own() {
+        let part = "{path: /pay, headers: {x-tenant: shop}}";
+        for other in [
+            "{path: /pay, headers: {x-tenant: bank}}",
+            "{path: /pay/*, headers: {x-tenant: bank}}",
+            "{path: /pay, headers: {x-tenant: bank}, methods: [GET]}",
+        ] {
+            let expected = if other.contains("methods") {
+                None
+            } else {
+                Some(1)
+            };
+            assert_eq!(robbed(part, &["{path: /*}", other]), expected, "{other}");
+        }
+        let routes = ["{path: /pay, headers: {x-tenant: bank}}", "{path: /*}"];
+        let first = MatchIndex::new(routes.map(written).to_vec());
+        assert_eq!(
+            first.robbed(&written(part), 1),
+            None,
+            "the first of the file goes first"
+        );
+    }
 }

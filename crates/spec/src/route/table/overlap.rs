@@ -160,29 +160,15 @@ impl PathNode {
 }
 
 impl Match {
-    /// Whether a request may have a method and header fields that both take.
+    /// Whether a request may have a method that both take. Header fields keep no two routes apart:
+    /// a condition is met by any line of a field, and a request may have a line for each.
     fn may_share_requests(&self, other: &Self) -> bool {
-        let has_method = self.methods.is_empty()
+        self.methods.is_empty()
             || other.methods.is_empty()
             || self
                 .methods
                 .iter()
-                .any(|method| other.methods.contains(method));
-        if !has_method {
-            return false;
-        }
-        for own in &self.headers {
-            for theirs in &other.headers {
-                if own.name == theirs.name
-                    && own.value.is_some()
-                    && theirs.value.is_some()
-                    && own.value != theirs.value
-                {
-                    return false;
-                }
-            }
-        }
-        true
+                .any(|method| other.methods.contains(method))
     }
 
     /// The rank among routes with one host and pattern: the greater goes first.
@@ -192,10 +178,12 @@ impl Match {
 }
 
 impl RoutePlace<'_> {
-    /// Whether this place goes before the other where both take a request.
+    /// Whether this place goes before the other where both take a request. Of two that are equal,
+    /// the first of the list does.
     fn precedes(self, other: Self) -> bool {
         let by_host = rank(self.host).cmp(&rank(other.host));
-        by_host.then_with(|| self.compare_paths(other)) == Ordering::Greater
+        let by_rank = by_host.then_with(|| self.compare_paths(other));
+        by_rank.then_with(|| other.index.cmp(&self.index)) == Ordering::Greater
     }
 
     fn compare_paths(self, other: Self) -> Ordering {
@@ -206,7 +194,7 @@ impl RoutePlace<'_> {
             (PathMatch::Expression(_), PathMatch::Pattern(theirs)) => {
                 before_expressions(theirs).reverse()
             }
-            (PathMatch::Expression(_), PathMatch::Expression(_)) => other.index.cmp(&self.index),
+            (PathMatch::Expression(_), PathMatch::Expression(_)) => Ordering::Equal,
         }
     }
 
