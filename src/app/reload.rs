@@ -9,7 +9,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use futures_util::future::pending;
 use tokio::task::spawn_blocking;
-use tokio::time::{interval, sleep};
+use tokio::time::interval;
 
 use super::assemble;
 use super::files::credentials::CredentialFiles;
@@ -28,14 +28,11 @@ use tollgate_config::{self as config, Config, Ground, Loaded, Mistakes};
 use tollgate_gateway::Gateway;
 use tollgate_gateway::observe::access_log::AccessLog;
 use tollgate_gateway::observe::reload_metrics::ReloadMetrics;
-use tollgate_limiter::clock::{self, Instant};
+use tollgate_limiter::limit::algorithm::QuotaError;
 use tollgate_proxy::upstream::watch::discover;
 
 /// How often the file is checked for changes.
 const CHECK: Duration = Duration::from_secs(1);
-
-/// The longest pause between two tries to apply policies.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// The configuration at work, and the file that it came from.
 pub struct Reloader {
@@ -58,24 +55,8 @@ pub struct Reloader {
     pub news: Option<PolicyNews>,
     /// The policies that are applied over the file at work.
     pub applied_policies: Option<NodePolicies>,
-    /// The next try to apply policies that a transient error kept away.
-    pub retry: Option<PolicyRetry>,
     /// The revision whose warnings were logged last: a revision may be applied many times.
     pub warned: Option<u64>,
-}
-
-/// The time of the next try to apply policies, and the pause before it.
-#[derive(Clone, Copy)]
-pub struct PolicyRetry {
-    at: Instant,
-    pause: Duration,
-}
-
-/// A reason why policies were not applied.
-struct PolicyRefusal {
-    error: anyhow::Error,
-    /// Whether this revision may be applied later, without a newer one.
-    is_transient: bool,
 }
 
 /// The sources that have to be read again.
@@ -105,7 +86,6 @@ impl Reloader {
                 },
                 _ = check.tick() => self.check_files(),
                 () = self.credentials.follow() => PendingReload::Nothing,
-                () = retry_time(self.retry) => PendingReload::Policies,
                 () = news(self.news.as_mut()) => PendingReload::Policies,
             };
             let applying = async {
@@ -196,7 +176,6 @@ impl Reloader {
         let Some(policies) = self.policies.clone() else {
             return;
         };
-        let last_retry = self.retry.take();
         let mut refused = None;
         for choice in policies.choices() {
             let revision = choice.revision();
@@ -205,17 +184,14 @@ impl Reloader {
                 self.status.set_policies(revision, refused);
                 return;
             }
-            let Err(refusal) = self.apply_choice(&policies, choice.clone()).await else {
+            let Err(error) = self.apply_choice(&policies, choice.clone()).await else {
                 self.note_applied(&policies, Some(choice));
                 self.status.set_policies(revision, refused);
                 tracing::info!(revision, config = %self.config.summary(), "policies applied");
                 return;
             };
-            if refusal.is_transient {
-                self.retry = Some(PolicyRetry::after(last_retry));
-            }
             policies.note_refused();
-            let reasons = log_reasons(&refusal.error);
+            let reasons = log_reasons(&error);
             let running = policies.running_revision();
             tracing::error!(
                 revision,
@@ -227,32 +203,26 @@ impl Reloader {
         }
     }
 
-    /// Makes the file at work together with these policies the configuration at work.
+    /// Makes the file at work together with these policies the configuration at work. No file that
+    /// it names is read for that: one that is broken or gone keeps no revoked key.
     async fn apply_choice(
         &mut self,
         policies: &Policies,
         choice: NodePolicies,
-    ) -> Result<(), PolicyRefusal> {
+    ) -> anyhow::Result<()> {
         let revision = choice.revision();
         let ground = policies.ground();
-        let mut loaded = match spawn_blocking(move || choice.apply(&ground)).await {
-            Ok(Ok(loaded)) => loaded,
-            Ok(Err(mistakes)) => {
-                return Err(PolicyRefusal {
-                    is_transient: mistakes.may_pass(),
-                    error: mistakes.into(),
-                });
-            }
-            Err(error) => return Err(PolicyRefusal::transient(error.into())),
-        };
+        let mut loaded = spawn_blocking(move || choice.apply(&ground)).await??;
         if self.warned != Some(revision) {
             self.warned = Some(revision);
             // Warnings with a place are of the file, and were logged when it was read.
             loaded.warnings.retain(|warning| warning.at.is_none());
             loaded.warn();
         }
-        // A file that the configuration names may be missing for a moment.
-        self.install(loaded).await.map_err(PolicyRefusal::transient)
+        let access_log = self.access_log.clone();
+        let gateway = self.assemble(&loaded.config, access_log.as_ref())?;
+        self.begin(gateway, loaded.config);
+        Ok(())
     }
 
     fn note_applied(&mut self, policies: &Policies, applied: Option<NodePolicies>) {
@@ -264,7 +234,7 @@ impl Reloader {
         }
     }
 
-    /// Makes a configuration the one at work.
+    /// Makes the configuration of a file the one at work, with all files that it names.
     async fn install(&mut self, loaded: Loaded) -> anyhow::Result<()> {
         let stuck = self.config.needs_restart(&loaded.config);
         anyhow::ensure!(
@@ -278,16 +248,8 @@ impl Reloader {
             );
         }
         let access_log = assemble::access_log(&loaded.config, self.access_log.as_ref())?;
-        let before = self.gateway.load_full();
         let tls = self.tls.prepare(&loaded.config)?;
-        let gateway = assemble::gateway(
-            &loaded.config,
-            access_log.as_ref(),
-            Some(RunningGateway {
-                gateway: &before,
-                config: &self.config,
-            }),
-        )?;
+        let gateway = self.assemble(&loaded.config, access_log.as_ref())?;
         let credentials = CredentialFiles::new(&gateway);
         let endpoints = EndpointFiles::prepare(&gateway)?;
         let credentials = spawn_blocking(move || credentials.read()).await??;
@@ -297,36 +259,33 @@ impl Reloader {
         for authenticator in gateway.authenticators.values() {
             authenticator.start_upkeep();
         }
-        self.maintenance = MaintenanceFiles::new(&gateway).follow(&self.maintenance);
-        self.gateway.store(Arc::new(gateway));
-        warn_of_new_algorithms(&self.config, &loaded.config);
+        self.begin(gateway, loaded.config);
         self.tls.install(tls);
         self.access_log = access_log;
-        self.config = loaded.config;
-        if let Some(policies) = &self.policies {
-            policies.set_acting(self.config.candidates.clone());
-        }
         Ok(())
     }
-}
 
-impl PolicyRetry {
-    /// A try after twice the pause of the last one.
-    fn after(last: Option<Self>) -> Self {
-        let last = last.map_or(Duration::ZERO, |last| last.pause);
-        let pause = (2 * last).clamp(CHECK, LONGEST_PAUSE);
-        Self {
-            at: clock::now() + pause,
-            pause,
-        }
+    /// Assembles the gateway of `config`, which goes on from the running one.
+    fn assemble(
+        &self,
+        config: &Config,
+        access_log: Option<&AccessLog>,
+    ) -> Result<Gateway, QuotaError> {
+        let running = RunningGateway {
+            gateway: &self.gateway.load(),
+            config: &self.config,
+        };
+        assemble::gateway(config, access_log, Some(running))
     }
-}
 
-impl PolicyRefusal {
-    fn transient(error: anyhow::Error) -> Self {
-        Self {
-            error,
-            is_transient: true,
+    /// Makes the gateway of `config` the one at work.
+    fn begin(&mut self, gateway: Gateway, config: Config) {
+        self.maintenance = MaintenanceFiles::new(&gateway).follow(&self.maintenance);
+        self.gateway.store(Arc::new(gateway));
+        warn_of_new_algorithms(&self.config, &config);
+        self.config = config;
+        if let Some(policies) = &self.policies {
+            policies.set_acting(self.config.candidates.clone());
         }
     }
 }
@@ -349,14 +308,6 @@ fn warn_of_new_algorithms(old: &Config, new: &Config) {
                 "the limit has another algorithm: its buckets begin anew"
             );
         }
-    }
-}
-
-/// Waits until policies are tried again.
-async fn retry_time(retry: Option<PolicyRetry>) {
-    match retry {
-        Some(retry) => sleep(retry.at.saturating_duration_since(clock::now())).await,
-        None => pending().await,
     }
 }
 

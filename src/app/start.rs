@@ -107,7 +107,6 @@ impl FirstConfig {
             tls: TlsFiles::load(&config)?,
             news: policies.as_deref().map(PolicyNews::of),
             applied_policies,
-            retry: None,
             warned: None,
             policies,
             config,

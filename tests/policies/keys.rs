@@ -579,6 +579,49 @@ fn a_revoked_key_is_refused_by_a_node_that_the_revision_does_not_fit() {
     }
 }
 
+/// A revision changes policies alone, so none of the files that the configuration names is read for
+/// it.
+#[test]
+fn a_key_is_revoked_while_files_of_the_configuration_are_broken_or_gone() {
+    let _turn = turns::beside_others();
+    let (folder, url, editor) = new_database();
+    let (key, hash) = new_key();
+    let mut edits = applications();
+    edits.push(edit(ObjectKind::ApiKey, "old", json!({"key_sha256": hash})));
+    editor.commit(edits);
+    let file = |name: &str, content: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        path
+    };
+    let hashed = "ada:$2y$04$LnGkMOMx3Dyuw0b4zOhdeeSYN0ssa1qPTQJmFzlIEFbWLBuvhuYge\n";
+    let users = file("htpasswd", hashed);
+    let endpoints = file("endpoints.yaml", "[http://127.0.0.1:1]\n");
+    let page = file("page.html", "away");
+    let named = format!(
+        "upstreams: {{unused: {{discover: {{file: '{}'}}}}}}
+error_pages: [{{status: [5xx], type: text/html, file: '{}'}}]
+authenticators: {{users: {{basic: {{users: '{}'}}}}, ",
+        endpoints.display(),
+        page.display(),
+        users.display()
+    );
+    let written = routes(&url, folder.path(), "").replace("authenticators: {", &named);
+    let gateway = Gateway::start(&written);
+    await_revision(&gateway, 1);
+    assert_eq!(sent(&gateway, "/orders/1", &key), 200);
+    std::fs::remove_file(&users).unwrap();
+    std::fs::remove_file(&page).unwrap();
+    std::fs::write(&endpoints, "[").unwrap();
+    let revoked = ObjectEdit {
+        body: None,
+        ..edit(ObjectKind::ApiKey, "old", json!({}))
+    };
+    editor.commit(vec![revoked]);
+    await_revision(&gateway, 2);
+    assert_eq!(sent(&gateway, "/orders/1", &key), 401);
+}
+
 #[test]
 fn a_key_cannot_be_judged_before_any_policies_are_known() {
     let folder = tempfile::tempdir().unwrap();

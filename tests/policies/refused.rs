@@ -13,33 +13,6 @@ use crate::scene::new_database;
 
 const REJECTED: &str = "tollgate_config_reloads_total{outcome=\"rejected\"}";
 
-/// A file that is missing for a moment keeps a revision out, and not until the next one comes.
-#[test]
-fn a_revision_that_something_passing_kept_out_is_tried_again() {
-    let (folder, url, editor) = new_database();
-    editor.commit(first_edits());
-    let users = folder.path().join("htpasswd");
-    std::fs::write(
-        &users,
-        "ada:$2y$04$LnGkMOMx3Dyuw0b4zOhdeeSYN0ssa1qPTQJmFzlIEFbWLBuvhuYge\n",
-    )
-    .unwrap();
-    let more = format!(
-        "authenticators: {{users: {{basic: {{users: '{}'}}}}}}",
-        users.display()
-    );
-    let node = Gateway::start(&routes(&url, folder.path(), &more));
-    let away = users.with_extension("away");
-    std::fs::rename(&users, &away).unwrap();
-    editor.commit(vec![strategy("few", 1, "all")]);
-    eventually("the revision is refused", || {
-        (node.metric(REFUSED) > 0.0).then_some(())
-    });
-    assert_eq!(node.metric(REVISION), 1.0);
-    std::fs::rename(&away, &users).unwrap();
-    await_revision(&node, 2);
-}
-
 #[test]
 fn a_revision_that_names_a_route_which_is_gone_is_refused_until_the_file_has_it() {
     let (folder, url, editor) = new_database();

@@ -2,26 +2,24 @@
 //! with it.
 
 use std::path::Path;
-#[cfg(feature = "team")]
 use std::sync::Arc;
 
 #[cfg(feature = "team")]
 use tollgate_policies::model::PolicyState;
 
-use super::include::{self, FileVariables};
+use super::include::{self, FileVariables, IncludedTree};
 use super::overlay::document::PolicySet;
+use super::overlay::over::Overlay;
 #[cfg(feature = "team")]
 use super::overlay::state::KnownApplications;
-use super::overlay::tree::{Overlay, OverlayParts};
 use super::report::{Mistake, Mistakes, Report};
 use super::section::admin::server::{ProbedAddress, probed_address};
-use super::section::defaults;
-use super::section::root::{self, RawConfig};
+use super::section::defaults::{self, LimitDefaults};
+use super::section::root::{self, CheckedFile, RawConfig};
 use super::settings::Config;
 use super::source::{self, STDIN};
 use super::watch::FileVersion;
 use super::yaml::decode::Decode;
-use super::yaml::node::YamlNode;
 use super::yaml::variables::VariableLookup;
 
 /// A configuration without mistakes.
@@ -55,19 +53,19 @@ pub fn read(path: &Path) -> Reading {
 pub fn read_with(path: &Path, policies: Option<PolicySet>) -> Reading {
     let (ground, files) = read_ground(path);
     Reading {
-        result: ground.and_then(|ground| ground.checked(|report| Overlay::read(policies?, report))),
+        result: ground.and_then(|ground| ground.with(policies)),
         files,
     }
 }
 
-/// The file at `path` and those that it includes as trees: policies are applied to them again and
-/// again.
+/// The file at `path` and those that it includes, read once and checked: policies are applied to it
+/// again and again, and no file is read again for that.
 #[derive(Clone)]
 pub struct Ground {
-    root: Option<YamlNode>,
-    /// Whether all files could be read.
-    is_whole: bool,
-    /// The mistakes in the files so far.
+    /// `None`: there are mistakes in the files.
+    file: Option<Arc<CheckedFile>>,
+    limit_defaults: LimitDefaults,
+    /// The mistakes in the files, or the warnings.
     report: Report,
     #[cfg(feature = "team")]
     known: KnownApplications,
@@ -95,12 +93,18 @@ impl Ground {
         env: VariableLookup<'_>,
         files: &mut Vec<FileVersion>,
     ) -> Self {
-        let mut report = Report::new(file_name);
-        let tree = include::tree(text, FileVariables::Replaced(env), &mut report, files);
-        let is_whole = tree.as_ref().is_some_and(|tree| tree.is_whole);
-        Self {
-            root: tree.map(|tree| tree.root),
+        let RawFile {
+            raw,
             is_whole,
+            limit_defaults,
+            mut report,
+        } = RawFile::read(file_name, text, env, files);
+        // A missing name may be in a file that could not be read.
+        let raw = raw.filter(|_| is_whole);
+        let file = raw.and_then(|raw| root::build(&raw, &mut report));
+        Self {
+            file: file.filter(|_| !report.has_mistakes()).map(Arc::new),
+            limit_defaults,
             report,
             #[cfg(feature = "team")]
             known: KnownApplications::default(),
@@ -112,8 +116,10 @@ impl Ground {
     /// # Errors
     /// Every mistake in the files and in the policies.
     pub fn with(&self, policies: Option<PolicySet>) -> Result<Loaded, Mistakes> {
-        self.clone()
-            .checked(|report| Overlay::read(policies?, report))
+        self.checked(|report| match policies {
+            Some(policies) => Overlay::read(policies, report).map(Some),
+            None => Some(None),
+        })
     }
 
     /// The configuration that the node called `name` has with the policies of a revision.
@@ -122,9 +128,9 @@ impl Ground {
     /// Every mistake in the files and in the policies.
     #[cfg(feature = "team")]
     pub fn on(&self, name: &Arc<str>, state: &PolicyState) -> Result<Loaded, Mistakes> {
-        self.clone().checked(|report| {
+        self.checked(|report| {
             let applications = self.known.of_state(state, true, report)?;
-            Some(Overlay::new(applications, Some(name.clone())))
+            Some(Some(Overlay::new(applications, Some(name.clone()))))
         })
     }
 
@@ -134,81 +140,69 @@ impl Ground {
     /// Every mistake in the files and in the policies.
     #[cfg(feature = "team")]
     pub fn fits(&self, state: &PolicyState) -> Result<(), Mistakes> {
-        self.clone()
-            .checked(|report| {
-                let applications = self.known.of_state(state, false, report)?;
-                Some(Overlay::new(applications, None))
-            })
-            .map(drop)
+        let checked = self.checked(|report| {
+            let applications = self.known.of_state(state, false, report)?;
+            Some(Some(Overlay::new(applications, None)))
+        });
+        checked.map(drop)
     }
 
-    /// Checks the file with the overlay that is read, which reports its own mistakes.
+    /// The file with the overlay that is read, if there is one. `read` reports its own mistakes.
     fn checked(
-        mut self,
-        overlay: impl FnOnce(&mut Report) -> Option<Overlay>,
+        &self,
+        read: impl FnOnce(&mut Report) -> Option<Option<Overlay>>,
     ) -> Result<Loaded, Mistakes> {
-        let config = match self.tree(overlay) {
-            Some(CheckedTree {
-                file,
-                additions: parts,
-            }) if self.is_whole => {
-                let OverlayParts {
-                    plans,
-                    candidates,
-                    keys,
-                    known,
-                    file_limits,
-                    additions,
-                } = parts;
-                let config = root::build(&file, &plans, &known, &mut self.report);
-                let mut config = config.map(|config| Config {
-                    candidates,
-                    policy_keys: keys,
-                    ..config
-                });
-                // Limits that were checked before are behind the others until here.
-                if let (Some(config), Some(file_limits)) = (&mut config, file_limits)
-                    && let Some(of_policies) = config.limits.get_mut(file_limits..)
-                {
-                    of_policies.sort_by(|one, other| one.name.cmp(&other.name));
-                }
-                if let (Some(config), Some(additions)) = (&config, additions) {
-                    additions.keep(config, &self.report);
-                }
-                config
-            }
-            // A missing name may be in a file that could not be read.
-            _ => None,
-        };
-        self.report
+        let mut report = self.report.clone();
+        let overlay = read(&mut report);
+        let mut config = None;
+        if let (Some(file), Some(overlay)) = (&self.file, overlay) {
+            let whole = match overlay {
+                Some(overlay) => overlay.over(file, &self.limit_defaults, &mut report),
+                None => file.config.clone(),
+            };
+            file.warn(&whole, &mut report);
+            config = Some(whole);
+        }
+        report
             .close(config)
             .map(|(config, warnings)| Loaded { config, warnings })
     }
+}
 
-    fn tree(
-        &mut self,
-        overlay: impl FnOnce(&mut Report) -> Option<Overlay>,
-    ) -> Option<CheckedTree> {
-        let mut root = self.root.take()?;
-        let report = &mut self.report;
-        // A route that policies name may be in a file that could not be read.
-        let mut overlay = if self.is_whole { overlay(report) } else { None };
-        if let Some(overlay) = &mut overlay {
-            overlay.add_limits(&mut root, report);
-        }
-        defaults::apply(
-            &mut root,
-            overlay.as_ref().map_or(0, Overlay::known_limits),
+/// The file and those that it includes, as they are written.
+struct RawFile {
+    /// `None`: a mistake was reported.
+    raw: Option<RawConfig>,
+    /// Whether all files could be read.
+    is_whole: bool,
+    limit_defaults: LimitDefaults,
+    report: Report,
+}
+
+impl RawFile {
+    fn read(
+        file_name: &str,
+        text: &str,
+        env: VariableLookup<'_>,
+        files: &mut Vec<FileVersion>,
+    ) -> Self {
+        let mut report = Report::new(file_name);
+        let tree = include::tree(text, FileVariables::Replaced(env), &mut report, files);
+        let Some(IncludedTree { mut root, is_whole }) = tree else {
+            return Self {
+                raw: None,
+                is_whole: false,
+                limit_defaults: LimitDefaults::default(),
+                report,
+            };
+        };
+        let limit_defaults = defaults::apply(&mut root, &mut report);
+        Self {
+            raw: RawConfig::decode(&root, &mut report),
+            is_whole,
+            limit_defaults,
             report,
-        );
-        if let Some(overlay) = &mut overlay {
-            overlay.change_routes(&mut root, report);
         }
-        let additions = overlay.map(Overlay::into_parts).unwrap_or_default();
-        Some(CheckedTree {
-            file: RawConfig::decode(&root, report)?,
-            additions,
-        })
     }
 }
 
@@ -229,13 +223,13 @@ pub fn load_stdin(policies: Option<PolicySet>) -> Result<Loaded, Mistakes> {
 pub fn load_probed(path: &Path) -> Result<Option<ProbedAddress>, Mistakes> {
     let name = path.display().to_string();
     let text = source::read_file(&name, path)?;
-    let mut ground = Ground::read(&name, &text, &variable, &mut Vec::new());
-    if let Some(CheckedTree { file, .. }) = ground.tree(|_| None)
-        && let Some(probed) = probed_address(&file.admin)
+    let RawFile { raw, report, .. } = RawFile::read(&name, &text, &variable, &mut Vec::new());
+    if let Some(raw) = raw
+        && let Some(probed) = probed_address(&raw.admin)
     {
         return Ok(probed);
     }
-    ground.report.close(None).map(|(probed, _)| probed)
+    report.close(None).map(|(probed, _)| probed)
 }
 
 /// The value of an environment variable of this process.
@@ -265,13 +259,5 @@ pub fn parse_with(
     env: &dyn Fn(&str) -> Option<String>,
     policies: Option<PolicySet>,
 ) -> Result<Loaded, Mistakes> {
-    Ground::read(file_name, text, env, &mut Vec::new())
-        .checked(|report| Overlay::read(policies?, report))
-}
-
-/// The mirror of the file and of those that it includes.
-struct CheckedTree {
-    file: RawConfig,
-    /// The additions of policies to it.
-    additions: OverlayParts,
+    Ground::read(file_name, text, env, &mut Vec::new()).with(policies)
 }

@@ -4,14 +4,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json, json};
 use tollgate_limiter::limit::units::show_size;
 use tollgate_policies::model::{Object, ObjectId, ObjectKind, PolicyState};
 
 use super::application::{CheckedApplication, checked_applications};
 use super::document::{NOWHERE, node};
 use crate::report::{Location, Report, ValueProblem, quote};
-use crate::yaml::node::{NodeEntry, YamlNode, YamlValue};
+
+type JsonObject = Map<String, Json>;
 
 /// The kinds that an application has many of, and their keys in the document.
 const SECTIONS: [(ObjectKind, &str); 5] = [
@@ -188,96 +189,63 @@ fn read(
         report.mistake(&top.key(name, NOWHERE), problem.hint(hint));
         return None;
     }
-    let entry = application(state, name, top, report);
+    let members = application(state, name, &top.key(name, NOWHERE), report);
+    let document = json!({ APPLICATIONS: { name: members } });
     if report.found() > found_before {
         return None;
     }
-    let all = YamlNode {
-        location: top.clone(),
-        value: YamlValue::Map(vec![entry]),
-    };
-    let all = NodeEntry {
-        key: APPLICATIONS.to_owned(),
-        key_location: top.clone(),
-        value: all,
-    };
-    let document = YamlNode {
-        location: top.clone(),
-        value: YamlValue::Map(vec![all]),
-    };
+    let root = Location::root(&OBJECTS.into(), NOWHERE);
+    let document = node(&document, root, 0, report)?;
     checked_applications(&document, report)?.pop()
 }
 
+/// The application as a document has it. What is not of the shape of its kind is reported, and is
+/// not in it.
 fn application(
     state: &PolicyState,
     name: &str,
     above: &Location,
     report: &mut Report,
-) -> NodeEntry {
-    let location = above.key(name, NOWHERE);
-    let mut entries = Vec::new();
-    if let Some(object) = own_object(state, name) {
-        for (key, value) in object.body.as_object().into_iter().flatten() {
-            let at = location.key(key, NOWHERE);
-            if SECTIONS.iter().any(|(_, section)| section == key) {
-                let problem = ValueProblem::new(format!("{} are objects of their own", quote(key)));
-                report.mistake(&at, problem.hint("take the key out of the application"));
-                continue;
-            }
-            entries.extend(member(key, value, at, report));
+) -> JsonObject {
+    let mut members = JsonObject::new();
+    let own = own_object(state, name).and_then(|object| object.body.as_object());
+    for (key, value) in own.into_iter().flatten() {
+        if SECTIONS.iter().any(|(_, section)| section == key) {
+            let problem = ValueProblem::new(format!("{} are objects of their own", quote(key)));
+            let hint = "take the key out of the application";
+            report.mistake(&above.key(key, NOWHERE), problem.hint(hint));
+            continue;
         }
+        members.insert(key.clone(), value.clone());
     }
     for (kind, key) in SECTIONS {
-        let at = location.key(key, NOWHERE);
-        let mut members = Vec::new();
+        let above = above.key(key, NOWHERE);
+        let mut section = JsonObject::new();
         for object in state.of(kind, name) {
-            members.extend(object_of(object, &at, report));
+            if let Some(body) = body(object, &above, report) {
+                section.insert(object.id.name().to_owned(), body.clone());
+            }
         }
-        if !members.is_empty() {
-            let value = YamlNode {
-                location: at.clone(),
-                value: YamlValue::Map(members),
-            };
-            entries.push(NodeEntry {
-                key: key.to_owned(),
-                key_location: at,
-                value,
-            });
+        if !section.is_empty() {
+            members.insert(key.to_owned(), section.into());
         }
     }
-    let value = YamlNode {
-        location: location.clone(),
-        value: YamlValue::Map(entries),
-    };
-    NodeEntry {
-        key: name.to_owned(),
-        key_location: location,
-        value,
-    }
+    members
 }
 
-/// `None`: a mistake was reported.
-fn object_of(object: &Object, above: &Location, report: &mut Report) -> Option<NodeEntry> {
-    let at = above.key(object.id.name(), NOWHERE);
+/// The value of an object in a document. `None`: a mistake was reported.
+fn body<'a>(object: &'a Object, above: &Location, report: &mut Report) -> Option<&'a Json> {
     if object.id.kind() != ObjectKind::Assignment {
-        return member(object.id.name(), &object.body, at, report);
+        return Some(&object.body);
     }
     if let Some(body) = object.body.as_object()
         && body.len() == 1
         && let Some(plan) = body.get("plan")
     {
-        return member(object.id.name(), plan, at, report);
+        return Some(plan);
     }
     let problem = ValueProblem::new("an assignment names a plan, and nothing else");
+    let at = above.key(object.id.name(), NOWHERE);
     report.mistake(&at, problem.hint("write {\"plan\": NAME}"));
     None
-}
-
-fn member(key: &str, value: &Json, at: Location, report: &mut Report) -> Option<NodeEntry> {
-    let value = node(value, at.clone(), 0, report)?;
-    Some(NodeEntry {
-        key: key.to_owned(),
-        key_location: at,
-        value,
-    })
 }

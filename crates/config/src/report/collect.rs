@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use super::location::Location;
 use super::mistake::{Mistake, Mistakes};
-use super::named_files::NamedFiles;
 use super::problem::ValueProblem;
 use super::quote::quote;
 
@@ -38,8 +37,6 @@ pub struct Report {
     found: usize,
     /// The values that came from variables, by file, line and column.
     variables: HashMap<(Arc<str>, (usize, usize)), VariableText>,
-    /// Files that are checked as a part of it.
-    pub named_files: NamedFiles,
 }
 
 /// A value that came from variables, which may be a secret.
@@ -67,7 +64,6 @@ impl Report {
             known_warnings: KnownMistakes::default(),
             found: 0,
             variables: HashMap::new(),
-            named_files: NamedFiles::default(),
         }
     }
 

@@ -2,13 +2,11 @@
 //!
 //! The lowest room of `config`: the reader of YAML, the mirror of the file and the checks all write
 //! into one [`Report`]. `location` says where a value is, `problem` what is wrong, `mistake`
-//! joins both for people to read, `named_files` keeps what files had that values name, and `quote`
-//! repeats a piece of the file without its credentials.
+//! joins both for people to read, and `quote` repeats a piece of the file without its credentials.
 
 mod collect;
 mod location;
 mod mistake;
-mod named_files;
 mod problem;
 mod quote;
 

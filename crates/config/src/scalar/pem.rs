@@ -6,6 +6,7 @@ use serde_json::{Value as Json, json};
 
 use crate::report::{Report, ValueProblem, quote};
 use crate::yaml::decode::{Located, Scalar};
+use tollgate_wire::regular_file;
 
 /// The path of a PEM file.
 #[derive(Clone)]
@@ -32,7 +33,7 @@ const MAX_PEM: u64 = 1 << 20;
 /// The content of a PEM file. `None`: a mistake was reported.
 pub fn pem(at: &Located<PemPath>, report: &mut Report) -> Option<Vec<u8>> {
     let path = &at.value.0;
-    match report.named_files.read(path, MAX_PEM) {
+    match regular_file::read(path, MAX_PEM) {
         Ok(content) => Some(content),
         Err(error) => {
             let shown = quote(&path.to_string_lossy());

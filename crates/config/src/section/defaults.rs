@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use serde_json::Value as Json;
 use tollgate_limiter::limit::units::show_size;
 
-use crate::report::{Report, ValueProblem};
+use crate::report::{Location, Report, ValueProblem};
 use crate::section::limit::definition::RawLimit;
 use crate::section::route::action::RawActionKeys;
 use crate::section::route::definition::RawRoute;
@@ -100,16 +100,38 @@ const DEFAULTS: &str = "defaults";
 /// memory.
 const MOST_COPIED: usize = 256 << 20;
 
-/// Checks the defaults, and completes the items of each section with its own. `completed_limits`:
-/// how many limits are elsewhere, completed already.
-pub fn apply(root: &mut YamlNode, completed_limits: usize, report: &mut Report) {
+/// The defaults of the file's limits, for limits that are not in it.
+#[derive(Clone, Default)]
+pub struct LimitDefaults {
+    given: Vec<NodeEntry>,
+    location: Option<Location>,
+    /// The limits of the file, which have them already.
+    in_file: usize,
+}
+
+impl LimitDefaults {
+    pub fn complete(&self, limit: &mut YamlNode) {
+        complete_item(limit, &self.given);
+    }
+
+    /// Reports that the defaults are too long for `more` limits besides those of the file.
+    pub fn check(&self, more: usize, report: &mut Report) {
+        if let Some(location) = &self.location {
+            let copies = Copies {
+                size: size(&self.given),
+                count: self.in_file.saturating_add(more),
+            };
+            copies.check(RawLimit::SECTION, location, report);
+        }
+    }
+}
+
+/// Checks the defaults, and completes the items of each section with its own.
+pub fn apply(root: &mut YamlNode, report: &mut Report) -> LimitDefaults {
     let YamlValue::Map(sections) = &root.value else {
-        return;
+        return LimitDefaults::default();
     };
-    let mut defaulted = DefaultedSections {
-        completed_limits,
-        ..DefaultedSections::default()
-    };
+    let mut defaulted = DefaultedSections::default();
     let given = sections.iter().find(|section| section.key == DEFAULTS);
     if let Some(given) = given
         && !given.value.value.is_null()
@@ -119,7 +141,7 @@ pub fn apply(root: &mut YamlNode, completed_limits: usize, report: &mut Report) 
         defaulted.limits = raw.limits.is_present();
         defaulted.upstreams = raw.upstreams.is_present();
     }
-    defaulted.complete(root, report);
+    defaulted.complete(root, report)
 }
 
 /// Completes the items of each section with its defaults. Looks at keys alone: values may still be
@@ -129,7 +151,6 @@ pub fn apply_unchecked(root: &mut YamlNode, report: &mut Report) {
         routes: true,
         limits: true,
         upstreams: true,
-        completed_limits: 0,
     };
     all.complete(root, report);
 }
@@ -140,8 +161,6 @@ struct DefaultedSections {
     routes: bool,
     limits: bool,
     upstreams: bool,
-    /// Limits elsewhere, which are completed already.
-    completed_limits: usize,
 }
 
 impl DefaultedSections {
@@ -155,15 +174,16 @@ impl DefaultedSections {
         }
     }
 
-    fn complete(&self, root: &mut YamlNode, report: &mut Report) {
+    fn complete(&self, root: &mut YamlNode, report: &mut Report) -> LimitDefaults {
+        let mut of_limits = LimitDefaults::default();
         let YamlValue::Map(sections) = &mut root.value else {
-            return;
+            return of_limits;
         };
         let Some(at) = sections.iter().position(|section| section.key == DEFAULTS) else {
-            return;
+            return of_limits;
         };
         let YamlValue::Map(defaults) = sections.remove(at).value.value else {
-            return;
+            return of_limits;
         };
         for NodeEntry { key, value, .. } in defaults {
             let Some(keys) = self.keys(&key) else {
@@ -174,27 +194,58 @@ impl DefaultedSections {
             };
             given
                 .retain(|entry| keys.contains(&entry.key.as_str()) && !entry.value.value.is_null());
-            let Some(section) = sections.iter_mut().find(|section| section.key == key) else {
-                continue;
+            let section = sections.iter_mut().find(|section| section.key == key);
+            let mut items = match section {
+                Some(section) => items(&mut section.value.value),
+                None => Vec::new(),
             };
-            let mut items = items(&mut section.value.value);
-            let size: usize = given.iter().map(NodeEntry::size).sum();
-            let mut count = items.len();
-            if key == RawLimit::SECTION {
-                count += self.completed_limits;
-            }
-            if size.saturating_mul(count) > MOST_COPIED {
-                let most = show_size(MOST_COPIED as u64);
-                let problem =
-                    ValueProblem::new(format!("these defaults of {count} {key} are over {most}"));
-                report.mistake(&value.location, problem.hint("shorten them"));
+            let copies = Copies {
+                size: size(&given),
+                count: items.len(),
+            };
+            if !copies.check(&key, &value.location, report) {
                 continue;
             }
             for item in &mut items {
                 complete_item(item, &given);
             }
+            if key == RawLimit::SECTION {
+                of_limits = LimitDefaults {
+                    in_file: items.len(),
+                    location: Some(value.location),
+                    given,
+                };
+            }
         }
+        of_limits
     }
+}
+
+/// Copies of the defaults of a section.
+struct Copies {
+    /// Bytes of one.
+    size: usize,
+    count: usize,
+}
+
+impl Copies {
+    /// Whether they are within the bound, which is reported otherwise.
+    fn check(&self, section: &str, location: &Location, report: &mut Report) -> bool {
+        if self.size.saturating_mul(self.count) <= MOST_COPIED {
+            return true;
+        }
+        let most = show_size(MOST_COPIED as u64);
+        let count = self.count;
+        let problem = ValueProblem::new(format!(
+            "these defaults of {count} {section} are over {most}"
+        ));
+        report.mistake(location, problem.hint("shorten them"));
+        false
+    }
+}
+
+fn size(given: &[NodeEntry]) -> usize {
+    given.iter().map(NodeEntry::size).sum()
 }
 
 fn items(section: &mut YamlValue) -> Vec<&mut YamlNode> {

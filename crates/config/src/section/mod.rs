@@ -15,7 +15,6 @@ pub mod body_keys;
 pub mod common;
 pub mod defaults;
 pub mod error_pages;
-pub mod known;
 pub mod limit;
 pub mod listener;
 pub mod policies;

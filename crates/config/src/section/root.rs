@@ -1,8 +1,12 @@
 //! The whole file: its sections, and the keys outside of any section.
 
+use std::collections::HashSet;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
+
+use tollgate_limiter::limit::definition::Limit;
 
 use crate::report::Report;
 use crate::scalar::address::{IncludedPath, SocketPath};
@@ -17,23 +21,23 @@ use crate::section::body_keys::{RawBodyKeys, body_keys};
 use crate::section::common::named::NamedSection;
 use crate::section::defaults::RawDefaults;
 use crate::section::error_pages::{RawErrorPage, error_pages};
-use crate::section::known::KnownParts;
-use crate::section::limit::assigned::{PolicyPlans, PolicyTables};
 use crate::section::limit::definition::{LimitContext, RawLimit};
 use crate::section::listener::authenticating::AskingListeners;
 use crate::section::listener::definition::{ListenerSections, RawListener};
 use crate::section::policies::source::{RawPolicySource, policy_source};
-use crate::section::route::definition::{NamedSections, RawRoute};
+use crate::section::route::definition::{CheckedRoutes, NamedSections, RawRoute};
 use crate::section::store::RawStore;
 use crate::section::trusted_proxies::{TrustedProxy, trusted_peers};
 use crate::section::upstream::balance::{warn_of_shared_cookies, warn_of_unknown_clients};
 use crate::section::upstream::definition::RawUpstream;
 use crate::section::{admin, authenticator, limit, listener, route, store, upstream};
-use crate::settings::Config;
+use crate::settings::{Config, PublicUrl};
 use crate::yaml::collection::{Mapping, NonEmptyList, OneOrMore};
 use crate::yaml::decode::{Decode, Located, SchemaDefinitions};
 use crate::yaml::record::{Record, RecordReader, RecordSchema, record};
+use tollgate_identity::credential::CredentialPlace;
 use tollgate_identity::spec::AuthenticatorSpec;
+use tollgate_proxy::upstream::UpstreamSpec;
 
 record! {
     /// The configuration of a Tollgate gateway.
@@ -118,14 +122,52 @@ impl Record for TreeKeys {
 /// Paths of files and folders.
 pub type RawInclude = OneOrMore<Located<IncludedPath>>;
 
-/// The whole configuration, where some limits have the plans of policies and some parts are known.
-/// `None`: a mistake was reported.
-pub fn build(
-    file: &RawConfig,
-    plans: &PolicyPlans,
-    known: &KnownParts,
-    report: &mut Report,
-) -> Option<Config> {
+/// The whole file without a mistake, as data: policies are applied to it again and again.
+pub struct CheckedFile {
+    /// The configuration of the file alone.
+    pub config: Config,
+    pub limits: NamedSection<Limit>,
+    pub routes: CheckedRoutes,
+    upstreams: NamedSection<UpstreamSpec>,
+    /// The upstreams that nothing in the file uses.
+    unused_upstreams: Vec<String>,
+    /// For how long nodes hold back a silent one's share, if there is a store.
+    autonomy: Option<Duration>,
+    /// Where authenticators find credentials.
+    credentials: Vec<CredentialPlace>,
+    /// Where browsers find the admin server.
+    public_url: Option<Located<PublicUrl>>,
+}
+
+impl CheckedFile {
+    /// The surroundings of a limit.
+    pub fn limit_context(&self) -> LimitContext<'_> {
+        LimitContext {
+            upstreams: &self.upstreams,
+            has_store: self.config.store.is_some(),
+            autonomy: self.autonomy,
+            credentials: &self.credentials,
+        }
+    }
+
+    /// Warns of what is probably not meant in all routes and limits of `config` together, which is
+    /// the file's own or has more of them.
+    pub fn warn(&self, config: &Config, report: &mut Report) {
+        if let Some(public_url) = &self.public_url {
+            warn_of_shared_host(public_url, &config.routes, report);
+        }
+        let mut used = HashSet::new();
+        for limit in &config.limits {
+            used.extend(limit.on_limit.upstream().map(|name| &**name));
+        }
+        let mut unused = self.unused_upstreams.clone();
+        unused.retain(|name| !used.contains(&**name));
+        self.upstreams.warn_of_unused(&unused, report);
+    }
+}
+
+/// The whole file. `None`: a mistake was reported.
+pub fn build(file: &RawConfig, report: &mut Report) -> Option<CheckedFile> {
     let upstreams = NamedSection::build("upstream", &file.upstreams, |name, raw| {
         upstream::definition::build(name, raw, report)
     });
@@ -147,23 +189,15 @@ pub fn build(
         .store
         .valid()
         .and_then(|store| Some(store.autonomy.value()?.0));
-    let policies = &PolicyTables::new(plans);
     let context = LimitContext {
         upstreams: &upstreams,
         has_store: file.store.is_present(),
         autonomy,
-        policies,
         credentials: &credentials,
     };
-    let mut limits = NamedSection::build("limit", &file.limits, |name, raw| {
-        limit::definition::build(name, raw, &context, report)
+    let limits = NamedSection::build("limit", &file.limits, |name, raw| {
+        limit::definition::build(name, raw, &context, None, report)
     });
-    for limit in &known.limits {
-        limits.add(&limit.name, limit);
-        if let Some(name) = limit.on_limit.upstream() {
-            upstreams.mark_used(name);
-        }
-    }
     let admin = admin::server::build(&file.admin, report);
     let sections = ListenerSections {
         limits: &limits,
@@ -189,21 +223,20 @@ pub fn build(
         upstreams: &upstreams,
         authenticators: &authenticators,
     };
-    let routes = route::definition::build(&file.routes, &file.listeners, sections, known, report);
-    let built_routes = routes.as_deref().unwrap_or_default();
-    warn_of_shared_host(&file.admin, built_routes, report);
+    let routes = route::definition::build(&file.routes, &file.listeners, sections, report);
+    let built_routes = routes.as_ref().map(CheckedRoutes::routes);
     let balanced = upstream::definition::balanced(&file.upstreams);
     warn_of_shared_cookies(&balanced, report);
     let asking = AskingListeners::new(&file.listeners);
-    warn_of_unknown_clients(&balanced, &asking, built_routes, report);
-    limits.warn_of_unused(report);
-    upstreams.warn_of_unused(report);
-    authenticators.warn_of_unused(report);
+    let known_routes = built_routes.as_deref().unwrap_or_default();
+    warn_of_unknown_clients(&balanced, &asking, known_routes, report);
+    limits.warn_of_unused(&limits.unused(), report);
+    authenticators.warn_of_unused(&authenticators.unused(), report);
     let body_keys = body_keys(&file.body_keys);
     let trusted_proxies = file
         .trusted_proxies
         .build(|proxies| Some(trusted_peers(proxies, report)));
-    Some(Config {
+    let config = Config {
         node_name: file
             .node_name
             .build(|name| Some(name.value.0.clone()))?
@@ -226,12 +259,22 @@ pub fn build(
         tunnels_count: file.tunnels_count.value()?,
         max_requests: file.max_requests.build(|at| Some(at.value.count()))?,
         body_keys: body_keys?,
-        limits: limits.into_all()?,
+        limits: limits.all()?,
         candidates: Vec::new(),
         policy_keys: None,
-        upstreams: upstreams.into_all()?,
-        authenticators: authenticators.into_all()?,
+        upstreams: upstreams.all()?,
+        authenticators: authenticators.all()?,
+        routes: built_routes?,
+    };
+    Some(CheckedFile {
+        unused_upstreams: upstreams.unused(),
+        public_url: admin::server::public_url(&file.admin),
+        config,
+        limits,
         routes: routes?,
+        upstreams,
+        autonomy,
+        credentials,
     })
 }
 

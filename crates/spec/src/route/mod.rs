@@ -79,6 +79,20 @@ pub struct Route {
     pub retry: Option<Arc<RetryPolicy>>,
 }
 
+impl Route {
+    /// The texts of the route that may have variables.
+    pub fn templates(&self) -> impl Iterator<Item = &Template> {
+        let redirect = match &self.action {
+            Action::Redirect(rule) => Some(&rule.to),
+            _ => None,
+        };
+        let fields = self.request_fields.templates();
+        fields
+            .chain(self.response_fields.templates())
+            .chain(redirect)
+    }
+}
+
 /// Which requests a route takes: all conditions hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Match {

@@ -30,6 +30,12 @@ impl NetworkRules {
         self.allow.is_none() && self.deny.networks.is_empty()
     }
 
+    /// How many networks there are in both lists.
+    pub fn count(&self) -> usize {
+        let allowed = self.allow.as_ref().map_or(0, |allow| allow.networks.len());
+        allowed + self.deny.networks.len()
+    }
+
     pub fn take(&self, client: IpAddr) -> bool {
         let client = client.to_canonical();
         self.allow

@@ -274,10 +274,7 @@ mod tests {
         );
         let (_newest, newest) = watch::channel(state.clone());
         let (_running, running) = watch::channel(state);
-        let (_known, known) = watch::channel(CandidateKnowledge {
-            stopped: [].into(),
-            has_heard: true,
-        });
+        let (_known, known) = watch::channel(CandidateKnowledge::new(Vec::new(), true));
         let kept = copy.clone();
         let following = tokio::spawn(async move { kept.follow(running, newest, known).await });
         sleep(SETTLE * 2).await;

@@ -10,7 +10,7 @@ use tollgate_policies::database::PolicyDatabase;
 use tollgate_policies::model::PolicyState;
 
 use super::copy::PolicyCopy;
-use super::local::{CandidateKnowledge, NodePolicies, StoppedCandidate};
+use super::local::{CandidateKnowledge, NodePolicies, StoppedCandidate, StrategyVersion};
 use super::start::FirstPolicies;
 use crate::policies::service::{PolicyCheck, PolicyService};
 use tollgate_config::{Candidate, Config, Ground};
@@ -127,18 +127,31 @@ impl Policies {
         &self.node
     }
 
-    /// Makes this node stop acting on a candidate. Returns whether it had not done so yet.
+    /// Makes this node stop acting on a candidate. Returns whether it had not done so yet, and does
+    /// not promote it.
     pub fn stop(&self, stopped: StoppedCandidate) -> bool {
+        self.candidates
+            .send_if_modified(|known| known.stop(stopped))
+    }
+
+    /// Begins to promote a candidate, which is not stopped from then on. Returns whether it may be
+    /// promoted: not if it was stopped.
+    pub fn begin_promotion(&self, version: &StrategyVersion) -> bool {
+        let mut may = false;
         self.candidates.send_if_modified(|known| {
-            let is_new = known
-                .stopped
-                .iter()
-                .all(|other| other.version != stopped.version);
-            if is_new {
-                known.stopped = known.stopped.iter().cloned().chain([stopped]).collect();
-            }
-            is_new
-        })
+            may = known.promote(version);
+            // Nobody waits for it.
+            false
+        });
+        may
+    }
+
+    /// The promotion of a candidate has failed: it is judged as before.
+    pub fn give_promotion_up(&self) {
+        self.candidates.send_if_modified(|known| {
+            known.promoted = None;
+            false
+        });
     }
 
     /// Forgets the stopped candidates that the database does not have any more.

@@ -29,6 +29,9 @@ pub struct NodePolicies {
 pub struct CandidateKnowledge {
     /// Candidates that the node has stopped, and that are not known to be taken away.
     pub stopped: Arc<[StoppedCandidate]>,
+    /// The candidate whose promotion the node commits, or has committed last. A candidate is
+    /// either stopped or promoted: what comes first holds.
+    pub promoted: Option<StrategyVersion>,
     /// Whether the database has answered since the process began: a candidate of the copy may have
     /// been taken away.
     pub has_heard: bool,
@@ -69,14 +72,44 @@ impl StrategyVersion {
 }
 
 impl CandidateKnowledge {
+    /// The knowledge of a process that begins, which knows candidates that were `stopped`.
+    pub fn new(stopped: Vec<StoppedCandidate>, has_heard: bool) -> Self {
+        Self {
+            stopped: stopped.into(),
+            promoted: None,
+            has_heard,
+        }
+    }
+
     /// Whether the node acts on the candidate of `strategy`.
     fn acts(&self, strategy: &Object, newest: &PolicyState) -> bool {
         let version = StrategyVersion::new(strategy);
-        let is_stopped = self
-            .stopped
+        self.has_heard && !self.has_stopped(&version) && version.stands_in(newest)
+    }
+
+    fn has_stopped(&self, version: &StrategyVersion) -> bool {
+        self.stopped
             .iter()
-            .any(|stopped| stopped.version == version);
-        self.has_heard && !is_stopped && version.stands_in(newest)
+            .any(|stopped| stopped.version == *version)
+    }
+
+    /// Stops a candidate. Returns whether that is new: not of one that is promoted.
+    pub fn stop(&mut self, stopped: StoppedCandidate) -> bool {
+        let version = &stopped.version;
+        if self.has_stopped(version) || self.promoted.as_ref() == Some(version) {
+            return false;
+        }
+        self.stopped = self.stopped.iter().cloned().chain([stopped]).collect();
+        true
+    }
+
+    /// Begins to promote a candidate. Returns whether it may be: not one that was stopped.
+    pub fn promote(&mut self, version: &StrategyVersion) -> bool {
+        let may = !self.has_stopped(version);
+        if may {
+            self.promoted = Some(version.clone());
+        }
+        may
     }
 }
 
@@ -238,10 +271,7 @@ mod tests {
     }
 
     fn known(stopped: &[StoppedCandidate], has_heard: bool) -> CandidateKnowledge {
-        CandidateKnowledge {
-            stopped: stopped.into(),
-            has_heard,
-        }
+        CandidateKnowledge::new(stopped.to_vec(), has_heard)
     }
 
     fn candidates(state: &PolicyState, newest: &PolicyState, known: &CandidateKnowledge) -> usize {

@@ -88,10 +88,7 @@ pub async fn begin(
         copy,
         newest: PolicyState::empty(),
         running: PolicyState::empty(),
-        candidates: CandidateKnowledge {
-            stopped: stopped.into(),
-            has_heard: in_database.is_ok(),
-        },
+        candidates: CandidateKnowledge::new(stopped, in_database.is_ok()),
         node,
     };
     let mut reasons = Vec::new();

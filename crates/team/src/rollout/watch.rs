@@ -2,7 +2,8 @@
 //! bounds or have passed.
 //!
 //! Guarantees that this node stops acting on a candidate that is out of its bounds before it asks
-//! the database for anything.
+//! the database for anything, and promotes none that it has stopped. A promotion that is written
+//! already is not stopped any more: it stands, or the candidate is judged again.
 
 use std::collections::BTreeMap;
 use std::mem::{Discriminant, discriminant};
@@ -17,13 +18,13 @@ use tollgate_policies::database::CommitError;
 use tollgate_policies::model::{ObjectId, ObjectKind};
 
 use super::counters::CandidateReading;
-use super::ending;
+use super::ending::{self, PromotionRefused};
 use super::window::{CandidateVerdict, CandidateWindow};
 use crate::policies::candidate::CandidateEnd;
 use crate::policies::handle::Policies;
 use crate::policies::local::{StoppedCandidate, StrategyVersion};
 use crate::policies::service::PolicyService;
-use tollgate_config::{Candidate, Mistakes};
+use tollgate_config::Candidate;
 use tollgate_gateway::Gateway;
 use tollgate_gateway::observe::policy_metrics::RolloutMetrics;
 use tollgate_gateway::observe::recorder::MetricsHandle;
@@ -173,7 +174,7 @@ struct RolloutCommitter {
     passed: watch::Receiver<Vec<(StrategyVersion, String)>>,
     rollouts: Arc<RolloutMetrics>,
     /// How the last commit failed.
-    failed: Option<Discriminant<CommitError<Mistakes>>>,
+    failed: Option<Discriminant<CommitError<PromotionRefused>>>,
 }
 
 impl RolloutCommitter {
@@ -211,7 +212,8 @@ impl RolloutCommitter {
             CandidateEnd::Promoted => "candidate promoted",
         };
         let reason = format!("{what}: {reason}");
-        match ending::commit(self.service.clone(), &strategy, end, reason.clone()).await {
+        let service = self.service.clone();
+        match ending::commit(&self.policies, service, &strategy, end, reason.clone()).await {
             Ok(Some(revision)) => {
                 self.failed = None;
                 self.rollouts.ended(end == CandidateEnd::Promoted);
@@ -219,7 +221,7 @@ impl RolloutCommitter {
                 tracing::info!(revision, strategy = %version.id, reason, "{what}");
                 self.service.announce().await;
             }
-            Ok(None) => {}
+            Ok(None) | Err(CommitError::Refused(PromotionRefused::Stopped)) => {}
             // The follower will find what was committed instead.
             Err(CommitError::Conflict(_)) => self.policies.wake.notify_one(),
             Err(error) => {

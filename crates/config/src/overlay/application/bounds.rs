@@ -3,12 +3,10 @@
 
 use tollgate_limiter::limit::units::show_size;
 
-use crate::overlay::part;
 use crate::report::{Location, Report, ValueProblem, quote};
-use crate::section::policies::document::{RawApplication, RawResource};
-use crate::yaml::collection::Mapping;
-use crate::yaml::decode::Setting;
-use crate::yaml::node::YamlValue;
+use crate::section::policies::document::{RawApplication, RawApplicationPlan, RawResource};
+use crate::yaml::collection::MappingEntry;
+use tollgate_spec::route::PathMatch;
 use tollgate_spec::route::expression::PathExpression;
 
 const MOST_STRATEGIES: usize = 1_000;
@@ -27,94 +25,86 @@ const MOST_CANDIDATES: usize = 50;
 
 /// Reports what an application has too many of.
 pub fn check_counts(application: &str, raw: &RawApplication, report: &mut Report) {
-    let beyond = [
-        (
-            beyond(&raw.strategies, MOST_STRATEGIES),
-            MOST_STRATEGIES,
-            "strategies",
-        ),
-        (
-            beyond(&raw.resources, MOST_RESOURCES),
-            MOST_RESOURCES,
-            "resources",
-        ),
-        (beyond(&raw.plans, MOST_PLANS), MOST_PLANS, "plans"),
-        (beyond(&raw.clients, MOST_CLIENTS), MOST_CLIENTS, "clients"),
-        (beyond(&raw.keys, MOST_KEYS), MOST_KEYS, "keys"),
-        (
-            plan_limit_beyond(raw),
-            MOST_PLAN_LIMITS,
-            "limits in its plans",
-        ),
-        (
-            expression_beyond(raw),
-            MOST_EXPRESSIONS,
-            "expressions among its paths",
-        ),
-        (candidate_beyond(raw), MOST_CANDIDATES, "candidates"),
-    ];
-    for (at, most, what) in beyond {
-        if let Some(at) = at {
-            let problem = ValueProblem::new(format!(
-                "application {} has more than {most} {what}",
-                quote(application)
-            ));
-            report.mistake(
-                at,
-                problem.hint("make do with fewer, or divide it into several applications"),
-            );
-        }
-    }
+    let mut count = CountCheck {
+        application,
+        report,
+    };
+    count.check(
+        "strategies",
+        MOST_STRATEGIES,
+        raw.strategies.members(),
+        |_| 1,
+    );
+    count.check("resources", MOST_RESOURCES, raw.resources.members(), |_| 1);
+    count.check("plans", MOST_PLANS, raw.plans.members(), |_| 1);
+    count.check("clients", MOST_CLIENTS, raw.clients.members(), |_| 1);
+    count.check("keys", MOST_KEYS, raw.keys.members(), |_| 1);
+    let plans = raw.plans.members();
+    count.check("limits in its plans", MOST_PLAN_LIMITS, plans, limits);
+    let resources = raw.resources.members();
+    let what = "expressions among its paths";
+    count.check(what, MOST_EXPRESSIONS, resources, |resource| {
+        expressions(resource).len()
+    });
+    count.check(
+        "candidates",
+        MOST_CANDIDATES,
+        raw.strategies.members(),
+        |raw| usize::from(raw.candidate.is_present()),
+    );
     check_expressions(raw, report);
 }
 
-/// The first entry beyond the `most`.
-fn beyond<K, V>(setting: &Setting<Mapping<K, V>>, most: usize) -> Option<&Location> {
-    setting.valid()?.0.get(most).map(|entry| &entry.location)
+/// Counts what an application has.
+struct CountCheck<'a> {
+    application: &'a str,
+    report: &'a mut Report,
 }
 
-/// The first plan with a limit beyond the most.
-pub fn plan_limit_beyond(raw: &RawApplication) -> Option<&Location> {
+impl CountCheck<'_> {
+    /// Reports the first of the `members` with which their `counts` are beyond the `most`.
+    fn check<K, V>(
+        &mut self,
+        what: &str,
+        most: usize,
+        members: &[MappingEntry<K, V>],
+        counts: impl Fn(&V) -> usize,
+    ) {
+        if let Some(at) = first_beyond(most, members, counts) {
+            let problem = ValueProblem::new(format!(
+                "application {} has more than {most} {what}",
+                quote(self.application)
+            ));
+            let hint = "make do with fewer, or divide it into several applications";
+            self.report.mistake(at, problem.hint(hint));
+        }
+    }
+}
+
+/// The first of the `members` with which their `counts` are beyond the `most`.
+fn first_beyond<K, V>(
+    most: usize,
+    members: &[MappingEntry<K, V>],
+    counts: impl Fn(&V) -> usize,
+) -> Option<&Location> {
     let mut found = 0;
-    for entry in raw.plans.members() {
-        if let Some(plan) = &entry.value {
-            found += plan.limits.members().len();
-            if found > MOST_PLAN_LIMITS {
-                return Some(&entry.location);
-            }
+    for entry in members {
+        // A member with a mistake is one.
+        found += entry.value.as_ref().map_or(1, &counts);
+        if found > most {
+            return Some(&entry.location);
         }
     }
     None
 }
 
-/// The first resource with an expression beyond the most.
-fn expression_beyond(raw: &RawApplication) -> Option<&Location> {
-    let mut found = 0;
-    for entry in raw.resources.members() {
-        if let Some(resource) = &entry.value {
-            found += expressions(resource).len();
-            if found > MOST_EXPRESSIONS {
-                return Some(&entry.location);
-            }
-        }
-    }
-    None
+/// Whether an application has too many limits in its plans.
+pub fn has_too_many_plan_limits(raw: &RawApplication) -> bool {
+    first_beyond(MOST_PLAN_LIMITS, raw.plans.members(), limits).is_some()
 }
 
-/// The first strategy with a candidate beyond the most.
-fn candidate_beyond(raw: &RawApplication) -> Option<&Location> {
-    let mut candidates = 0;
-    for entry in raw.strategies.members() {
-        if let Some(strategy) = &entry.value
-            && strategy.candidate.is_present()
-        {
-            candidates += 1;
-            if candidates > MOST_CANDIDATES {
-                return Some(&entry.location);
-            }
-        }
-    }
-    None
+fn limits(plan: &RawApplicationPlan) -> usize {
+    plan.limits.members().len()
 }
 
 /// Reports expressions that could hold up all requests of a node.
@@ -128,9 +118,6 @@ fn check_expressions(raw: &RawApplication, report: &mut Report) {
     let mut sum = 0;
     // Further expressions are reported already.
     for (text, location) in all.into_iter().take(MOST_EXPRESSIONS) {
-        if PathExpression::compile(text).is_err() {
-            continue;
-        }
         let size = compiled_size(text);
         sum += size.unwrap_or(0);
         let (what, most) = match size {
@@ -163,28 +150,21 @@ fn compiled_size(text: &str) -> Option<usize> {
     None
 }
 
-/// The expressions among the paths of a resource. They are mappings; other paths are texts.
+/// The expressions among the paths of a resource.
 fn expressions(resource: &RawResource) -> Vec<(&str, &Location)> {
-    let Some(conditions) = resource.r#match.valid() else {
-        return Vec::new();
-    };
-    let YamlValue::Map(entries) = &conditions.0.value else {
-        return Vec::new();
-    };
-    let paths = match part::entry(entries, "path") {
-        Some(path) => match &path.value.value {
-            YamlValue::List(paths) => paths.as_slice(),
-            _ => std::slice::from_ref(&path.value),
-        },
-        None => &[],
-    };
     let mut expressions = Vec::new();
-    for path in paths {
-        if let YamlValue::Map(entries) = &path.value
-            && let Some(entry) = entries.first()
-            && let Some(text) = part::text_of(&entry.value)
-        {
-            expressions.push((text, &entry.value.location));
+    let Some(part) = resource.r#match.valid() else {
+        return expressions;
+    };
+    for path in part
+        .conditions
+        .path
+        .valid()
+        .iter()
+        .flat_map(|paths| &paths.0)
+    {
+        if let PathMatch::Expression(expression) = &path.value {
+            expressions.push((expression.text(), &path.location));
         }
     }
     expressions

@@ -1,12 +1,22 @@
-//! Rules for limits of policies that limits of the file are free of: no plans in the store, and
-//! answers that do no more in a browser than say that there were too many requests.
+//! Rules for limits of policies that limits of the file are free of: no plans in the store, no
+//! upstreams but those of their application, and answers that do no more in a browser than say that
+//! there were too many requests.
 //!
 //! Applications share hosts and the store with others, and many people edit them.
 
-use crate::overlay::part;
+use std::collections::HashSet;
+
+use http::{HeaderName, HeaderValue};
+
+use super::CheckedApplication;
 use crate::report::{Report, ValueProblem, quote};
-use crate::section::policies::document::RawApplication;
-use crate::yaml::node::{NodeEntry, YamlNode, YamlValue};
+use crate::scalar::text::DefinedName;
+use crate::section::common::respond::RawRespond;
+use crate::section::limit::definition::RawLimit;
+use crate::section::limit::on_limit::{RawDegrade, RawOnLimit};
+use crate::section::policies::strategy_limit::RawStrategyLimit;
+use crate::yaml::collection::Mapping;
+use crate::yaml::decode::{Located, Setting};
 
 /// Fields of answers, besides those that begin with `x-`.
 const SAFE_FIELDS: [&str; 3] = ["content-language", "content-type", "retry-after"];
@@ -41,81 +51,97 @@ const SAFE_TYPES: [&str; 4] = [
     "application/grpc",
 ];
 
-/// Reports what the limits of an application's strategies, and their candidates, have that is the
-/// file's alone.
-pub fn check(raw: &RawApplication, report: &mut Report) {
-    for entry in raw.strategies.members() {
-        let Some(strategy) = &entry.value else {
-            continue;
-        };
-        if let Some(limit) = strategy.limit.valid() {
-            check_limit(&limit.0, report);
+/// The rules for the limits of one application. What the file's defaults give a limit is the
+/// file's own.
+pub struct LimitRules<'a> {
+    application: &'a str,
+    /// The upstreams that its limits may send requests to.
+    upstreams: HashSet<&'a str>,
+}
+
+/// The header fields of an answer.
+type RawFields = Setting<Mapping<HeaderName, Located<HeaderValue>>>;
+
+impl<'a> LimitRules<'a> {
+    pub fn new(application: &'a CheckedApplication) -> Self {
+        let raw = application.raw.iter();
+        let listed = raw.flat_map(|raw| raw.upstreams.items());
+        Self {
+            application: &application.name,
+            upstreams: listed.map(|at| &*at.value.0).collect(),
         }
-        if let Some(candidate) = strategy.candidate.valid()
-            && let Some(limit) = candidate.limit.valid()
+    }
+
+    /// Reports what a limit as it is `written` has that is the file's alone.
+    pub fn check(&self, written: &RawStrategyLimit, limit: &RawLimit, report: &mut Report) {
+        if written.written("plans").is_some()
+            && let Some(plans) = limit.plans.valid()
+            && let Some(hash) = plans.redis.valid()
         {
-            check_limit(&limit.0, report);
+            let problem = ValueProblem::new(
+                "a limit of policies has no plans in the store: it could read any hash there",
+            );
+            let hint = "write them under \"plans\" of the application, or the limit into the file";
+            report.mistake(&hash.location, problem.hint(hint));
+        }
+        if written.written("on_limit").is_some()
+            && let Some(on_limit) = limit.on_limit.valid()
+        {
+            self.check_answers(on_limit, report);
         }
     }
-}
 
-fn check_limit(limit: &YamlNode, report: &mut Report) {
-    check_plans(limit, report);
-    check_answers(limit, report);
-}
-
-/// Reports plans in the store: by their name, an editor would read any hash there is.
-fn check_plans(limit: &YamlNode, report: &mut Report) {
-    if let Some(plans) = member(limit, "plans")
-        && let Some(redis) = member(plans, "redis")
-    {
-        let problem = ValueProblem::new(
-            "a limit of policies has no plans in the store: it could read any hash there",
-        );
-        report.mistake(
-            &redis.location,
-            problem
-                .hint("write them under \"plans\" of the application, or the limit into the file"),
-        );
-    }
-}
-
-fn check_answers(limit: &YamlNode, report: &mut Report) {
-    let Some(on_limit) = member(limit, "on_limit") else {
-        return;
-    };
-    if let Some(refusal) = member(on_limit, "reject") {
-        check_fields(refusal, report);
-        if let Some(written) = member(refusal, "content_type") {
-            check_type(written, report);
+    fn check_answers(&self, on_limit: &RawOnLimit, report: &mut Report) {
+        match on_limit {
+            RawOnLimit::Reject(Some(refusal)) => {
+                check_fields(&refusal.headers, report);
+                if let Some(written) = refusal.content_type.valid() {
+                    check_type(written, report);
+                }
+            }
+            RawOnLimit::Degrade(RawDegrade::Respond(answer)) => {
+                check_fields(&answer.headers, report);
+                check_has_type(answer, report);
+            }
+            RawOnLimit::Degrade(RawDegrade::Upstream(name)) => self.check_upstream(name, report),
+            RawOnLimit::Reject(None) | RawOnLimit::Queue(_) | RawOnLimit::Shadow(_) => {}
         }
     }
-    if let Some(degrade) = member(on_limit, "degrade")
-        && let Some(answer) = member(degrade, "respond")
-    {
-        check_fields(answer, report);
-        check_has_type(answer, report);
+
+    /// Reports an upstream that is not among those of the application: by it, whoever edits one
+    /// application would lead its traffic past the logins and limits of another's routes.
+    fn check_upstream(&self, at: &Located<DefinedName>, report: &mut Report) {
+        let text = &*at.value.0;
+        if self.upstreams.contains(text) {
+            return;
+        }
+        let name = quote(text);
+        let application = quote(self.application);
+        let problem = ValueProblem::new(format!(
+            "upstream {name} is not among those of application {application}"
+        ));
+        let hint = format!(
+            "write upstreams: [{text}] in the application; in a database only an admin may"
+        );
+        report.mistake(&at.location, problem.hint(hint));
     }
 }
 
 /// Reports fields that act on other answers of the host, or send browsers elsewhere.
-fn check_fields(answer: &YamlNode, report: &mut Report) {
-    for NodeEntry {
-        key,
-        key_location,
-        value,
-    } in header_fields(answer)
-    {
-        let name = key.to_ascii_lowercase();
+fn check_fields(fields: &RawFields, report: &mut Report) {
+    for field in fields.members() {
+        let name = field.text.to_ascii_lowercase();
         if name == "content-type" {
-            check_type(value, report);
+            if let Some(value) = &field.value {
+                check_type(value, report);
+            }
         } else if !is_safe_field(&name) {
             let problem = ValueProblem::new(format!(
                 "a limit of policies does not answer with {}",
-                quote(key)
+                quote(&field.text)
             ));
             let hint = "take it out: content-type, content-language, retry-after and most that begin with x- may stay";
-            report.mistake(key_location, problem.hint(hint));
+            report.mistake(&field.location, problem.hint(hint));
         }
     }
 }
@@ -132,20 +158,18 @@ fn is_safe_field(name: &str) -> bool {
 
 /// Reports a type of bodies that browsers run. Of several with commas between them they take the
 /// last.
-fn check_type(written: &YamlNode, report: &mut Report) {
-    let YamlValue::Scalar { text, .. } = &written.value else {
-        return;
-    };
+fn check_type(written: &Located<HeaderValue>, report: &mut Report) {
+    let text = String::from_utf8_lossy(written.value.as_bytes());
     let essence = match text.split_once(';') {
         Some((essence, _)) => essence,
-        None => text,
+        None => &text,
     };
     let essence = essence.trim().to_ascii_lowercase();
     let is_safe = SAFE_TYPES.contains(&&*essence) || essence.ends_with("+json");
     if !is_safe || text.contains(',') {
         let problem = ValueProblem::new(format!(
             "a limit of policies does not answer with {}",
-            quote(text)
+            quote(&text)
         ));
         let hint = "write text/plain, text/csv, application/json, application/grpc, or a type that ends in +json";
         report.mistake(&written.location, problem.hint(hint));
@@ -153,10 +177,10 @@ fn check_type(written: &YamlNode, report: &mut Report) {
 }
 
 /// Reports a body without a type, which browsers would guess from its text.
-fn check_has_type(answer: &YamlNode, report: &mut Report) {
-    let mut fields = header_fields(answer).iter();
-    if let Some(body) = member(answer, "body")
-        && !fields.any(|field| field.key.eq_ignore_ascii_case("content-type"))
+fn check_has_type(answer: &RawRespond, report: &mut Report) {
+    let mut fields = answer.headers.members().iter();
+    if let Some(body) = answer.body.valid()
+        && !fields.any(|field| field.text.eq_ignore_ascii_case("content-type"))
     {
         let problem = ValueProblem::new(
             "the body has no type: browsers would guess one, such as that of a page",
@@ -165,29 +189,5 @@ fn check_has_type(answer: &YamlNode, report: &mut Report) {
             &body.location,
             problem.hint("write headers: {content-type: text/plain}, or another type"),
         );
-    }
-}
-
-/// The value of a key of a mapping, unless it is nothing.
-fn member<'a>(node: &'a YamlNode, key: &str) -> Option<&'a YamlNode> {
-    let entry = part::entry(entries(node), key)?;
-    if entry.value.value.is_null() {
-        None
-    } else {
-        Some(&entry.value)
-    }
-}
-
-fn header_fields(answer: &YamlNode) -> &[NodeEntry] {
-    match member(answer, "headers") {
-        Some(headers) => entries(headers),
-        None => &[],
-    }
-}
-
-fn entries(node: &YamlNode) -> &[NodeEntry] {
-    match &node.value {
-        YamlValue::Map(entries) => entries,
-        _ => &[],
     }
 }

@@ -6,18 +6,18 @@
 
 mod bounds;
 mod keys;
-mod limit_rules;
+pub mod limit_rules;
 mod plans;
 
 use std::sync::{Arc, OnceLock};
 
+use self::plans::ApplicationPlans;
 use super::applied::AppliedApplication;
 use super::candidate::joined_name;
-use super::part;
+use crate::candidate::Stage;
 use crate::report::{Location, Report, ValueProblem};
 use crate::scalar::text::{DefinedName, PlainText};
-use crate::section::limit::assigned::StrategyPlans;
-use crate::section::policies::document::{RawApplication, RawPolicies, RawResource, RawStrategy};
+use crate::section::policies::document::{RawApplication, RawPolicies, RawStrategy};
 use crate::yaml::collection::MappingEntry;
 use crate::yaml::decode::{Decode, Located};
 use crate::yaml::node::YamlNode;
@@ -34,11 +34,10 @@ pub struct CheckedApplication {
     pub raw: Option<RawApplication>,
     /// Whether limits can be called after it.
     has_good_name: bool,
-    /// The plans of its limits, by their names.
-    pub plans: Vec<(String, Arc<StrategyPlans>)>,
+    pub plans: ApplicationPlans,
     keys: Option<Arc<ApiKeyTable>>,
-    /// The result of applying the application to the file of its node.
-    applied: OnceLock<AppliedApplication>,
+    /// The application over the file of its node.
+    applied: OnceLock<Arc<AppliedApplication>>,
 }
 
 impl CheckedApplication {
@@ -52,10 +51,10 @@ impl CheckedApplication {
         } = entry;
         check(&name, &location, raw.as_ref(), report);
         let mut keys = None;
-        let mut plans = Vec::new();
+        let mut plans = ApplicationPlans::default();
         if let Some(raw) = &mut raw {
             keys = keys::table(&name, raw, report);
-            plans = plans::of(&name, raw, report);
+            plans = plans::read(&name, raw, report);
         }
         let applied = OnceLock::new();
         Self {
@@ -68,15 +67,28 @@ impl CheckedApplication {
         }
     }
 
-    /// The result on this `node` with the same file, if that is known.
-    pub fn applied(&self, node: Option<&Arc<str>>) -> Option<&AppliedApplication> {
-        self.applied.get().filter(|applied| applied.is_for(node))
+    /// The application over the file of this `node`, if that is known.
+    pub fn applied(&self, node: Option<&Arc<str>>) -> Option<Arc<AppliedApplication>> {
+        let known = self.applied.get()?;
+        if known.is_for(node) {
+            Some(known.clone())
+        } else {
+            None
+        }
     }
 
-    /// Keeps the result of applying the application.
-    pub fn keep_applied(&self, applied: AppliedApplication) {
+    /// Keeps the application over a file, which is the same file each time.
+    pub fn keep_applied(&self, applied: Arc<AppliedApplication>) {
         // The first result stays: a later one is another node's.
         let _ = self.applied.set(applied);
+    }
+
+    /// Whether a candidate acts on some nodes alone.
+    pub fn has_canary(&self) -> bool {
+        self.strategies().any(|(_, raw)| {
+            let on = raw.candidate.valid().and_then(|raw| raw.on.valid());
+            on.is_some_and(|on| matches!(on.stage, Stage::Nodes(_)))
+        })
     }
 
     pub fn strategies(
@@ -110,7 +122,7 @@ impl CheckedApplication {
         }
         for entry in raw.resources.members() {
             if let Some(resource) = &entry.value
-                && conditions_of(resource).is_some()
+                && resource.part().is_some()
             {
                 all.add(joined_name(&self.name, &entry.text), table.clone());
             }
@@ -134,16 +146,6 @@ pub fn checked_applications(
     Some(checked)
 }
 
-/// The conditions of a resource that is a part of its route. `None`: it is the whole route.
-pub fn conditions_of(resource: &RawResource) -> Option<&YamlNode> {
-    let conditions = &resource.r#match.valid()?.0;
-    if part::is_whole(conditions) {
-        None
-    } else {
-        Some(conditions)
-    }
-}
-
 /// Checks the application itself. A dot in a name would give `APPLICATION.STRATEGY` two readings,
 /// and each node keeps all of it in memory.
 fn check(name: &str, at: &Location, raw: Option<&RawApplication>, report: &mut Report) {
@@ -153,7 +155,6 @@ fn check(name: &str, at: &Location, raw: Option<&RawApplication>, report: &mut R
     }
     let Some(raw) = raw else { return };
     bounds::check_counts(name, raw, report);
-    limit_rules::check(raw, report);
     let Some(Located {
         location,
         value: PlainText(text),

@@ -5,15 +5,13 @@ use std::mem::replace;
 use std::sync::Arc;
 
 use super::bounds;
-use crate::overlay::candidate::joined_name;
+use crate::overlay::limit_work::json_values;
 use crate::report::{Report, ValueProblem, quote};
 use crate::scalar::text::DefinedName;
 use crate::section::limit::assigned::{
     ApplicationClients, AssignedClient, StrategyPlan, StrategyPlans,
 };
-use crate::section::limit::cost::RawCost;
 use crate::section::limit::plan::RawPlan;
-use crate::section::limit::response_cost::RawResponseField;
 use crate::section::policies::document::RawApplication;
 use crate::yaml::collection::MappingEntry;
 use crate::yaml::decode::{Located, Setting};
@@ -21,15 +19,19 @@ use crate::yaml::decode::{Located, Setting};
 /// Values of JSON responses that the cost of a plan is the sum of, at most.
 const MOST_VALUES: usize = 2;
 
-/// The settings of the application's plans for each of its limits, taken out of `raw`. Mistakes
-/// against its strategies are reported.
-pub fn of(
-    application: &str,
-    raw: &mut RawApplication,
-    report: &mut Report,
-) -> Vec<(String, Arc<StrategyPlans>)> {
+/// The plans of an application's strategies, and the clients that have them.
+#[derive(Default)]
+pub struct ApplicationPlans {
+    pub clients: ApplicationClients,
+    /// By strategy, those with plans.
+    pub strategies: HashMap<String, StrategyPlans>,
+}
+
+/// The plans and the clients of `application`, taken out of `raw`. Mistakes against its strategies
+/// are reported.
+pub fn read(application: &str, raw: &mut RawApplication, report: &mut Report) -> ApplicationPlans {
     // Plans beyond the bound are reported by `bounds`, and nothing is built of them.
-    if bounds::plan_limit_beyond(raw).is_some() {
+    if bounds::has_too_many_plan_limits(raw) {
         raw.plans = Setting::Invalid;
     }
     let plans = replace(&mut raw.plans, Setting::Absent);
@@ -71,21 +73,12 @@ pub fn of(
                 );
                 let problem = ValueProblem::new(what);
                 let otherwise = "define it under \"plans\" of the application";
-                report.misnamed(
-                    &at,
-                    problem,
-                    &plan,
-                    names.keys().map(String::as_str),
-                    otherwise,
-                );
+                let known = names.keys().map(String::as_str);
+                report.misnamed(&at, problem, &plan, known, otherwise);
             }
             None => {}
         }
     }
-    let clients = Arc::new(ApplicationClients {
-        name: application.into(),
-        clients: assigned,
-    });
     let mut by_strategy: HashMap<&str, StrategyPlans> = HashMap::new();
     for MappingEntry {
         text,
@@ -102,7 +95,6 @@ pub fn of(
             text,
             StrategyPlans {
                 location: location.clone(),
-                application: clients.clone(),
                 by,
                 plans: Vec::new(),
             },
@@ -146,28 +138,31 @@ pub fn of(
             }
         }
     }
-    let mut planned = Vec::new();
+    let mut strategies = HashMap::new();
     for (strategy, plans) in by_strategy {
         if !plans.plans.is_empty() {
-            planned.push((joined_name(application, strategy), Arc::new(plans)));
+            strategies.insert(strategy.to_owned(), plans);
         }
     }
-    planned
+    ApplicationPlans {
+        clients: ApplicationClients {
+            name: application.into(),
+            clients: assigned,
+        },
+        strategies,
+    }
 }
 
 /// Reports a plan by too many values of a response: all limits of a route may have such plans.
 fn check_values(raw: &RawPlan, report: &mut Report) {
-    if let Some(RawCost::Response {
-        field: RawResponseField::Json(sum),
-        ..
-    }) = raw.cost.valid()
-        && sum.values() > MOST_VALUES
+    if json_values(&raw.cost) > MOST_VALUES
+        && let Some(cost) = raw.cost.valid()
     {
         let problem = ValueProblem::new(format!(
             "the cost of a plan has more than {MOST_VALUES} values of JSON responses"
         ));
         report.mistake(
-            &sum.location,
+            cost.location(),
             problem.hint("make do with fewer, or give the limit the cost"),
         );
     }

@@ -14,6 +14,7 @@ use crate::yaml::decode::{Located, Scalar};
 use crate::yaml::record::record;
 use crate::yaml::schema::or_variable;
 use tollgate_identity::openid::spec::{ClientSecret, GroupRole, OpenIdSpec, is_this_machine};
+use tollgate_wire::regular_file;
 use tollgate_wire::transport::tls::client::{ClientTls, ClientTlsSpec};
 
 record! {
@@ -214,7 +215,7 @@ fn tls(raw: &RawOpenId, report: &mut Report) -> Option<Option<ClientTls>> {
 /// The secret in a file, without the end of its line.
 fn secret(at: &Located<FilePath>, report: &mut Report) -> Option<ClientSecret> {
     let path = &at.value.0;
-    let why = match report.named_files.read(path, LONGEST_SECRET) {
+    let why = match regular_file::read(path, LONGEST_SECRET) {
         Err(error) => format!("cannot be read: {error}"),
         Ok(bytes) => match str::from_utf8(&bytes).map(str::trim) {
             Err(_) => "has no text".to_owned(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::report::{Location, Report, ValueProblem};
 use crate::section::admin::server::{RawAdmin, RawAdminServer};
 use crate::section::listener::definition::RawListener;
-use crate::settings::AdminSpec;
+use crate::settings::{AdminSpec, PublicUrl};
 use crate::yaml::collection::NonEmptyList;
 use crate::yaml::decode::{Located, Setting};
 use tollgate_identity::openid::spec::is_this_machine;
@@ -177,16 +177,11 @@ impl AdminSurroundings<'_> {
 /// Warns of a console whose host is also a route's: browsers send a cookie to all ports of its host
 /// (RFC 6265 §8.5), so upstreams of the route get those of the console's sessions.
 pub fn warn_of_shared_host(
-    setting: &Setting<RawAdmin>,
+    public_url: &Located<PublicUrl>,
     routes: &[Arc<Route>],
     report: &mut Report,
 ) {
-    let Setting::Valid(RawAdmin::On(raw)) = setting else {
-        return;
-    };
-    let Some(Located { location, value }) = raw.public_url.valid() else {
-        return;
-    };
+    let Located { location, value } = public_url;
     let host = value.authority.host().to_ascii_lowercase();
     if let Some(route) = routes
         .iter()

@@ -106,6 +106,18 @@ pub fn build(setting: &Setting<RawAdmin>, report: &mut Report) -> Option<Option<
     }
 }
 
+/// Where browsers find the admin server, and where that is written.
+pub fn public_url(setting: &Setting<RawAdmin>) -> Option<Located<PublicUrl>> {
+    let Setting::Valid(RawAdmin::On(raw)) = setting else {
+        return None;
+    };
+    let Located { location, value } = raw.public_url.valid()?;
+    Some(Located {
+        location: location.clone(),
+        value: value.clone(),
+    })
+}
+
 fn server(raw: &RawAdminServer, report: &mut Report) -> Option<AdminSpec> {
     let hsts = hsts(&raw.tls, report);
     let tls = raw.tls.build(|raw| tls(raw, report));

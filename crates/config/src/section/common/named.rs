@@ -1,9 +1,9 @@
 //! Sections whose members have names: limits, upstreams and authenticators. Finds a member by its
 //! name, and tells which nothing uses.
 
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::report::{Location, Report, ValueProblem, quote};
 use crate::scalar::text::DefinedName;
@@ -22,11 +22,10 @@ pub struct NamedSection<T> {
 
 struct NamedMember<T> {
     name: String,
-    /// `None`: the member is not of this file.
-    location: Option<Location>,
+    location: Location,
     /// `None`: a mistake in the member was reported.
     built: Option<Arc<T>>,
-    used: Cell<bool>,
+    used: AtomicBool,
 }
 
 impl<T> NamedSection<T> {
@@ -49,9 +48,9 @@ impl<T> NamedSection<T> {
             };
             named.push(NamedMember {
                 name: row.text.clone(),
-                location: Some(row.location.clone()),
+                location: row.location.clone(),
                 built: built.map(Arc::new),
-                used: Cell::new(false),
+                used: AtomicBool::new(false),
             });
         }
         named
@@ -67,21 +66,9 @@ impl<T> NamedSection<T> {
         self.members.get(*index)
     }
 
-    /// Adds a member that was built before, and that something uses.
-    pub fn add(&mut self, name: &str, built: &Arc<T>) {
-        self.push(NamedMember {
-            name: name.to_owned(),
-            location: None,
-            built: Some(built.clone()),
-            used: Cell::new(true),
-        });
-    }
-
-    /// Something uses the member called `name`, if there is one.
-    pub fn mark_used(&self, name: &str) {
-        if let Some(member) = self.member(name) {
-            member.used.set(true);
-        }
+    /// Where the member called `name` is, if there is one.
+    pub fn location(&self, name: &str) -> Option<&Location> {
+        Some(&self.member(name)?.location)
     }
 
     /// The member called `name`. `None`: it has a mistake of its own, or does not exist, which is
@@ -89,7 +76,7 @@ impl<T> NamedSection<T> {
     pub fn find(&self, name: &Located<DefinedName>, report: &mut Report) -> Option<Arc<T>> {
         let text = &*name.value.0;
         if let Some(member) = self.member(text) {
-            member.used.set(true);
+            member.used.store(true, Ordering::Relaxed);
             return member.built.clone();
         }
         if !self.unreadable {
@@ -108,19 +95,25 @@ impl<T> NamedSection<T> {
             .filter_map(|member| member.built.as_deref())
     }
 
-    pub fn warn_of_unused(&self, report: &mut Report) {
+    /// The names of the members that nothing uses.
+    pub fn unused(&self) -> Vec<String> {
+        let mut names = Vec::new();
         for member in &self.members {
-            let Some(location) = &member.location else {
+            if !member.used.load(Ordering::Relaxed) {
+                names.push(member.name.clone());
+            }
+        }
+        names
+    }
+
+    /// Warns of the members with these names, which nothing uses.
+    pub fn warn_of_unused(&self, names: &[String], report: &mut Report) {
+        for name in names {
+            let Some(location) = self.location(name) else {
                 continue;
             };
-            if member.used.get() {
-                continue;
-            }
-            let problem = ValueProblem::new(format!(
-                "nothing uses the {} {}",
-                self.what,
-                quote(&member.name)
-            ));
+            let problem =
+                ValueProblem::new(format!("nothing uses the {} {}", self.what, quote(name)));
             report.warning(
                 location,
                 problem.hint("remove it, or refer to it from a route"),
@@ -129,10 +122,10 @@ impl<T> NamedSection<T> {
     }
 
     /// All members, in the file's order. `None`: one has a mistake.
-    pub fn into_all(self) -> Option<Vec<Arc<T>>> {
+    pub fn all(&self) -> Option<Vec<Arc<T>>> {
         self.members
-            .into_iter()
-            .map(|member| member.built)
+            .iter()
+            .map(|member| member.built.clone())
             .collect()
     }
 }

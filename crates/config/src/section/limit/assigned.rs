@@ -14,15 +14,17 @@ use crate::section::limit::key::RawKeyPart;
 use crate::section::limit::plan::{self, PlanContext, RawPlan, RawPlans};
 use crate::yaml::decode::Setting;
 
-/// The plans of policies, by the limit that they are of.
-#[derive(Default)]
-pub struct PolicyPlans(pub HashMap<String, Arc<StrategyPlans>>);
+/// The plans of an application for one of its limits.
+#[derive(Clone, Copy)]
+pub struct PlannedLimit<'a> {
+    pub plans: &'a StrategyPlans,
+    pub tables: &'a ClientTables<'a>,
+}
 
-/// The plans of one limit.
+/// The plans of one strategy.
 pub struct StrategyPlans {
     /// Where the strategy is.
     pub location: Location,
-    pub application: Arc<ApplicationClients>,
     /// The part of a request that names the client. `None`: the first part of the limit's key.
     pub by: Option<RawKeyPart>,
     pub plans: Vec<StrategyPlan>,
@@ -36,6 +38,7 @@ pub struct StrategyPlan {
 }
 
 /// The clients of an application that have a plan.
+#[derive(Default)]
 pub struct ApplicationClients {
     pub name: Arc<str>,
     pub clients: Vec<AssignedClient>,
@@ -51,10 +54,10 @@ pub struct AssignedClient {
 /// Tables of an application's clients at most: each has all of them.
 const MOST_SPELLINGS: usize = 8;
 
-/// The plans of policies, and the tables of clients that were made so far.
-pub struct PolicyTables<'a> {
-    plans: &'a PolicyPlans,
-    tables: RefCell<HashMap<(Arc<str>, ClientSpelling), ClientTable>>,
+/// An application's clients, and the tables of them that were made so far.
+pub struct ClientTables<'a> {
+    application: &'a ApplicationClients,
+    tables: RefCell<HashMap<ClientSpelling, ClientTable>>,
 }
 
 /// The plan's name of each client, by the value of a key part.
@@ -72,38 +75,40 @@ enum ClientSpelling {
     Address(u8, u8),
 }
 
-impl<'a> PolicyTables<'a> {
-    pub fn new(plans: &'a PolicyPlans) -> Self {
+/// The plans of a limit: those that it has itself, or those of its application. `None`: a mistake
+/// was reported.
+pub fn plans(
+    own: &Setting<RawPlans>,
+    planned: Option<PlannedLimit<'_>>,
+    limit: Option<&PlanContext<'_>>,
+    report: &mut Report,
+) -> Option<Option<Plans>> {
+    let Some(planned) = planned else {
+        return own.build(|raw| plan::build(raw, limit?, report));
+    };
+    if let (Setting::Valid(raw), Some(first)) = (own, planned.plans.plans.first()) {
+        let problem = ValueProblem::new(format!(
+            "plan {} has a rate for this limit, too",
+            quote(&first.name)
+        ));
+        report.mistake(
+            &raw.location,
+            problem.hint("take \"plans\" away, or the strategy out of the plans"),
+        );
+        return None;
+    }
+    planned
+        .tables
+        .assigned(planned.plans, limit?, report)
+        .map(Some)
+}
+
+impl<'a> ClientTables<'a> {
+    pub fn new(application: &'a ApplicationClients) -> Self {
         Self {
-            plans,
+            application,
             tables: RefCell::default(),
         }
-    }
-
-    /// The plans of the limit called `name`, with `own` being those that it has itself. `None`: a
-    /// mistake was reported.
-    pub fn plans(
-        &self,
-        name: &str,
-        own: &Setting<RawPlans>,
-        limit: Option<&PlanContext<'_>>,
-        report: &mut Report,
-    ) -> Option<Option<Plans>> {
-        let Some(assigned) = self.plans.0.get(name) else {
-            return own.build(|raw| plan::build(raw, limit?, report));
-        };
-        if let (Setting::Valid(raw), Some(first)) = (own, assigned.plans.first()) {
-            let problem = ValueProblem::new(format!(
-                "plan {} has a rate for this limit, too",
-                quote(&first.name)
-            ));
-            report.mistake(
-                &raw.location,
-                problem.hint("take \"plans\" away, or the strategy out of the plans"),
-            );
-            return None;
-        }
-        self.assigned(assigned, limit?, report).map(Some)
     }
 
     fn assigned(
@@ -128,7 +133,7 @@ impl<'a> PolicyTables<'a> {
             // Such a request names its plan itself, alone or as one of the application.
             let mut table = HashMap::new();
             for (name, plan) in plans {
-                let own = CallerIdentity::of_application_alone(&assigned.application.name, &name);
+                let own = CallerIdentity::of_application_alone(&self.application.name, &name);
                 table.insert(own.into_bytes().into(), plan.clone());
                 table.insert(name.as_bytes().into(), plan);
             }
@@ -149,18 +154,13 @@ impl<'a> PolicyTables<'a> {
         by: &KeyPart,
         report: &mut Report,
     ) -> Option<ClientTable> {
-        let application = &*assigned.application;
         let spelling = ClientSpelling::for_part(by);
         let mut tables = self.tables.borrow_mut();
-        if let Some(table) = tables.get(&(application.name.clone(), spelling)) {
+        if let Some(table) = tables.get(&spelling) {
             return Some(table.clone());
         }
-        let spellings = tables
-            .keys()
-            .filter(|(name, _)| *name == application.name)
-            .count();
-        if spellings >= MOST_SPELLINGS {
-            let name = quote(&application.name);
+        if tables.len() >= MOST_SPELLINGS {
+            let name = quote(&self.application.name);
             let problem = ValueProblem::new(format!(
                 "with this one, the limits of application {name} that have plans tell clients in more than \
                  {MOST_SPELLINGS} ways"
@@ -169,8 +169,8 @@ impl<'a> PolicyTables<'a> {
             report.mistake(&assigned.location, problem.hint(hint));
             return None;
         }
-        let table = spelling.table(application, report);
-        tables.insert((application.name.clone(), spelling), table.clone());
+        let table = spelling.table(self.application, report);
+        tables.insert(spelling, table.clone());
         Some(table)
     }
 }

@@ -16,7 +16,7 @@ use crate::scalar::text::DefinedName;
 use crate::section::common::header::{RawHeaderCondition, check_names};
 use crate::section::common::named::NamedSection;
 use crate::section::limit::algorithm::RawAlgorithm;
-use crate::section::limit::assigned::PolicyTables;
+use crate::section::limit::assigned::{self, PlannedLimit};
 use crate::section::limit::cost::{self, RawCost};
 use crate::section::limit::count::RawCount;
 use crate::section::limit::key::{RawKey, hashed_parts};
@@ -132,16 +132,16 @@ pub struct LimitContext<'a> {
     pub has_store: bool,
     /// For how long nodes hold back a silent one's share, if there is a store.
     pub autonomy: Option<Duration>,
-    pub policies: &'a PolicyTables<'a>,
     /// Where authenticators find credentials.
     pub credentials: &'a [CredentialPlace],
 }
 
-/// A limit. `None`: a mistake was reported.
+/// A limit, with the plans that an application has for it. `None`: a mistake was reported.
 pub fn build(
     name: &DefinedName,
     raw: &RawLimit,
     context: &LimitContext<'_>,
+    application: Option<PlannedLimit<'_>>,
     report: &mut Report,
 ) -> Option<Limit> {
     let choice = raw.algorithm.choose(&raw.consistency, report);
@@ -172,9 +172,7 @@ pub fn build(
         has_store: context.has_store,
         credentials: context.credentials,
     });
-    let plans = context
-        .policies
-        .plans(&name.0, &raw.plans, planned.as_ref(), report);
+    let plans = assigned::plans(&raw.plans, application, planned.as_ref(), report);
     let (on_limit, enforced) = enforcement?;
     Some(Limit {
         name: name.0.clone(),

@@ -15,7 +15,7 @@ use crate::yaml::schema::or_variable;
 
 record! {
     /// A limit that is tried out.
-    RawCandidate at location {
+    RawCandidate {
         /// The limit that is tried out, as under limits of the file.
         required limit: RawStrategyLimit,
         /// Where it acts: shadow, a share of the keys such as 10%, or {nodes: [edge-1]}.

@@ -1,6 +1,6 @@
 //! The policy document: what people edit beside the file, and what lies over it.
 
-use crate::report::Report;
+use crate::report::{Location, Report};
 use crate::scalar::text::{DefinedName, PlainText};
 use crate::section::authenticator::key_file::{ClientId, KeyHash};
 use crate::section::limit::key::RawKeyPart;
@@ -10,7 +10,7 @@ use crate::section::policies::strategy_limit::RawStrategyLimit;
 use crate::section::route::matching::conditions::RawMatch;
 use crate::yaml::collection::{Mapping, NonEmptyList};
 use crate::yaml::decode::{Decode, Located, SchemaDefinitions};
-use crate::yaml::node::YamlNode;
+use crate::yaml::node::{YamlNode, YamlValue};
 use crate::yaml::record::record;
 
 record! {
@@ -66,6 +66,18 @@ record! {
     }
 }
 
+impl RawResource {
+    /// The conditions of a part of its route. `None`: it is the whole route.
+    pub fn part(&self) -> Option<&RawPart> {
+        let part = self.r#match.valid()?;
+        if part.conditions.is_empty() {
+            None
+        } else {
+            Some(part)
+        }
+    }
+}
+
 record! {
     /// A limit, and the resources that it counts.
     RawStrategy {
@@ -89,13 +101,39 @@ record! {
     }
 }
 
-/// The conditions of a part of a route, as they are written: they are joined with those of the
-/// route.
-pub struct RawPart(pub YamlNode);
+/// The conditions of a part of a route.
+pub struct RawPart {
+    pub location: Location,
+    pub conditions: RawMatch,
+    /// Where the value of each key is.
+    keys: Vec<(String, Location)>,
+}
+
+impl RawPart {
+    /// Where the value of `key` is, or else all of them.
+    pub fn location_of(&self, key: &str) -> &Location {
+        let mut keys = self.keys.iter();
+        match keys.find(|(written, _)| written == key) {
+            Some((_, location)) => location,
+            None => &self.location,
+        }
+    }
+}
 
 impl Decode for RawPart {
     fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
-        RawMatch::decode(node, report).map(|_| Self(node.clone()))
+        let conditions = RawMatch::decode(node, report)?;
+        let mut keys = Vec::new();
+        if let YamlValue::Map(entries) = &node.value {
+            for entry in entries {
+                keys.push((entry.key.clone(), entry.value.location.clone()));
+            }
+        }
+        Some(Self {
+            location: node.location.clone(),
+            conditions,
+            keys,
+        })
     }
 
     fn schema(definitions: &mut SchemaDefinitions) -> serde_json::Value {

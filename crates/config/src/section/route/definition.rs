@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tollgate_limiter::limit::definition::Limit;
 
-use crate::report::{Report, ValueProblem, quote};
+use crate::report::{Location, Report, ValueProblem, quote};
 use crate::scalar::address::Cidr;
 use crate::scalar::number::{BoundedDuration, ByteSize, DAY};
 use crate::scalar::text::DefinedName;
@@ -15,15 +15,14 @@ use crate::section::authenticator::definition::listed;
 use crate::section::common::named::NamedSection;
 use crate::section::common::networks::network_rules;
 use crate::section::error_pages::{RawErrorPage, error_pages};
-use crate::section::known::KnownParts;
 use crate::section::limit::uses::{CheckedUse, RawLimitUse, path_params, uses};
-use crate::section::listener::authenticating::AskingListeners;
+use crate::section::listener::authenticating::{AskingListeners, IdentifiedRequests};
 use crate::section::listener::definition::{RawListener, listener_limits};
 use crate::section::route::action::{self, RawActionKeys};
 use crate::section::route::compress::RawCompress;
 use crate::section::route::cors::RawCors;
 use crate::section::route::fields::RawFieldChanges;
-use crate::section::route::identified::check_route;
+use crate::section::route::identified::{check_limit, check_route};
 use crate::section::route::maintenance::RawMaintenance;
 use crate::section::route::matching::ambiguity::{MatchedRoute, report_ambiguities};
 use crate::section::route::matching::conditions::{RawMatch, matches};
@@ -34,6 +33,7 @@ use crate::yaml::decode::{Located, Setting};
 use crate::yaml::record::record;
 use tollgate_identity::spec::AuthenticatorSpec;
 use tollgate_proxy::upstream::UpstreamSpec;
+use tollgate_spec::route::table::overlap::MatchIndex;
 use tollgate_spec::route::template::{Template, Variable};
 use tollgate_spec::route::timeouts::{AnswerTimeLimits, UpstreamTimeLimits};
 use tollgate_spec::route::{Match, Route};
@@ -108,11 +108,28 @@ record! {
 
 /// The rest of the file, where a route refers to it.
 struct RouteContext<'a> {
-    /// The limits that count every request of a listener, each with the listener's path.
-    listener_limits: HashMap<Arc<str>, String>,
+    listener_limits: &'a HashMap<Arc<str>, String>,
     asking: AskingListeners,
     sections: NamedSections<'a>,
-    known: &'a KnownParts,
+}
+
+/// All routes of the file.
+pub struct CheckedRoutes {
+    all: Vec<CheckedRoute>,
+    /// Their places, by name.
+    by_name: HashMap<Arc<str>, usize>,
+    /// The requests of each.
+    pub matches: MatchIndex,
+    /// The limits that count every request of a listener, each with the listener's path.
+    listener_limits: HashMap<Arc<str>, String>,
+}
+
+/// A route without a mistake.
+pub struct CheckedRoute {
+    pub location: Location,
+    pub route: Arc<Route>,
+    /// Which of its requests have an identity.
+    identified: IdentifiedRequests,
 }
 
 /// The sections that routes refer to.
@@ -123,22 +140,20 @@ pub struct NamedSections<'a> {
     pub authenticators: &'a NamedSection<AuthenticatorSpec>,
 }
 
-/// All routes, with the known parts before those of the file that they are of. `None`: a mistake
-/// was reported.
+/// All routes. `None`: a mistake was reported.
 pub fn build(
     routes: &Setting<NonEmptyList<RawRoute>>,
     listeners: &Setting<NonEmptyList<RawListener>>,
     sections: NamedSections<'_>,
-    known: &KnownParts,
     report: &mut Report,
-) -> Option<Vec<Arc<Route>>> {
+) -> Option<CheckedRoutes> {
     let raws = &routes.valid()?.0;
     check_names(raws, report);
+    let listener_limits = listener_limits(listeners);
     let context = RouteContext {
-        listener_limits: listener_limits(listeners),
+        listener_limits: &listener_limits,
         asking: AskingListeners::new(listeners),
         sections,
-        known,
     };
     let mut all_matches = Vec::with_capacity(raws.len());
     for raw in raws {
@@ -147,24 +162,16 @@ pub fn build(
     let mut matched = Vec::new();
     let mut built = Vec::new();
     for (raw, matches) in raws.iter().zip(&all_matches) {
-        let name = match &raw.name {
-            Setting::Valid(name) => Some(&*name.value.0),
-            Setting::Absent | Setting::Invalid => None,
-        };
-        let parts = name.and_then(|name| known.routes.get(name));
-        for part in parts.into_iter().flatten() {
-            let route = &*part.route;
-            matched.push(MatchedRoute {
-                name: Some(&route.name),
-                location: &part.location,
-                matches: &route.matches,
+        if let Some(route) = route(raw, matches.as_ref(), &context, report) {
+            built.push(CheckedRoute {
+                location: raw.location.clone(),
+                route: Arc::new(route),
+                identified: context.asking.identified(&raw.authenticate),
             });
-            built.push(Some(part.route.clone()));
         }
-        built.push(route(raw, matches.as_ref(), &context, report).map(Arc::new));
         if let Some(matches) = matches {
             matched.push(MatchedRoute {
-                name,
+                name: raw.name.valid().map(|name| &*name.value.0),
                 location: &raw.location,
                 matches,
             });
@@ -172,7 +179,60 @@ pub fn build(
     }
     report_ambiguities(&matched, report);
     warn_of_hidden(&matched, report);
-    built.into_iter().collect()
+    if built.len() < raws.len() {
+        return None;
+    }
+    let mut by_name = HashMap::new();
+    for (place, checked) in built.iter().enumerate() {
+        by_name.insert(checked.route.name.clone(), place);
+    }
+    Some(CheckedRoutes {
+        all: built,
+        by_name,
+        matches: MatchIndex::new(all_matches.into_iter().flatten().collect()),
+        listener_limits,
+    })
+}
+
+impl CheckedRoutes {
+    pub fn iter(&self) -> impl Iterator<Item = &CheckedRoute> {
+        self.all.iter()
+    }
+
+    /// The place of the route called `name`.
+    pub fn place(&self, name: &str) -> Option<usize> {
+        self.by_name.get(name).copied()
+    }
+
+    pub fn get(&self, place: usize) -> Option<&CheckedRoute> {
+        self.all.get(place)
+    }
+
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.all.iter().map(|checked| &*checked.route.name)
+    }
+
+    pub fn routes(&self) -> Vec<Arc<Route>> {
+        let mut routes = Vec::with_capacity(self.all.len());
+        for checked in &self.all {
+            routes.push(checked.route.clone());
+        }
+        routes
+    }
+
+    /// Reports that a limit cannot count the requests of `route`, or of the part of it that takes
+    /// those of `matches`.
+    pub fn check_added(
+        &self,
+        added: &CheckedUse,
+        route: &CheckedRoute,
+        matches: &Match,
+        report: &mut Report,
+    ) {
+        check_limit(added, &route.identified, report);
+        check_params(added, Some(matches), report);
+        check_listeners(added, &self.listener_limits, report);
+    }
 }
 
 fn check_names(raws: &[RawRoute], report: &mut Report) {
@@ -217,7 +277,7 @@ fn route(
     );
     for used in used.iter().flatten() {
         check_params(used, matches, report);
-        check_listeners(used, &context.listener_limits, report);
+        check_listeners(used, context.listener_limits, report);
     }
     let max_body = raw.max_body.build(|at| Some(at.value.0));
     let head = raw.timeout.build(|at| Some(at.value.0));
@@ -239,7 +299,7 @@ fn route(
         None => (UpstreamTimeLimits::default(), None),
     };
     Some(Route {
-        counted_as: context.known.part_of.get(&*name).unwrap_or(&name).clone(),
+        counted_as: name.clone(),
         name,
         matches: matches?.clone(),
         action: action?,

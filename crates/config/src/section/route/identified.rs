@@ -19,26 +19,29 @@ pub fn check_route<'t>(
     identified: &IdentifiedRequests,
     report: &mut Report,
 ) {
+    for used in limits {
+        check_limit(used, identified, report);
+    }
+    if *identified == IdentifiedRequests::None {
+        check_split(&action.split_by, &action.location, report);
+        for at in templates {
+            check_template(at, report);
+        }
+    }
+}
+
+/// Reports a limit that counts by an identity, on a route some of whose requests have none.
+pub fn check_limit(used: &CheckedUse, identified: &IdentifiedRequests, report: &mut Report) {
     match identified {
         IdentifiedRequests::All => {}
-        IdentifiedRequests::NotOf(listener) => {
-            for used in limits {
-                check_shared_bucket(used, listener, report);
-            }
-        }
+        IdentifiedRequests::NotOf(listener) => check_shared_bucket(used, listener, report),
         IdentifiedRequests::None => {
-            for used in limits {
-                if let Some(part) = part_of_limit(&used.limit_use.limit) {
-                    let hint = "add \"authenticate\" to the route, and list the limit there";
-                    report.mistake(
-                        &used.location,
-                        by_nobody(used, &part, "this route").hint(hint),
-                    );
-                }
-            }
-            check_split(&action.split_by, &action.location, report);
-            for at in templates {
-                check_template(at, report);
+            if let Some(part) = part_of_limit(&used.limit_use.limit) {
+                let hint = "add \"authenticate\" to the route, and list the limit there";
+                report.mistake(
+                    &used.location,
+                    by_nobody(used, &part, "this route").hint(hint),
+                );
             }
         }
     }

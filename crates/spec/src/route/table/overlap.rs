@@ -15,8 +15,7 @@ use crate::route::{HostMatch, Match, PathMatch, PathPattern, Segment};
 /// Routes with the requests that each takes, by their places in a list.
 #[derive(Debug)]
 pub struct MatchIndex {
-    /// `None`: what the route takes is not known.
-    matches: Vec<Option<Match>>,
+    matches: Vec<Match>,
     paths: PathNode,
     /// The routes with an expression among their paths.
     expressions: Vec<usize>,
@@ -33,11 +32,11 @@ struct RoutePlace<'a> {
 }
 
 impl MatchIndex {
-    pub fn new(matches: Vec<Option<Match>>) -> Self {
+    pub fn new(matches: Vec<Match>) -> Self {
         let mut paths = PathNode::default();
         let mut expressions = Vec::new();
         for (index, matches) in matches.iter().enumerate() {
-            for path in matches.iter().flat_map(|matches| &matches.paths) {
+            for path in &matches.paths {
                 match path {
                     PathMatch::Pattern(pattern) => paths.insert(pattern, at(index)),
                     PathMatch::Expression(_) => expressions.push(index),
@@ -51,15 +50,9 @@ impl MatchIndex {
         }
     }
 
-    /// The requests that a route takes.
-    pub fn get(&self, route: usize) -> Option<&Match> {
-        self.matches.get(route)?.as_ref()
-    }
-
     /// The first route that has requests now which a `part` of the route `whole` would take, if it
     /// stood where its route does.
     pub fn robbed(&self, part: &Match, whole: usize) -> Option<usize> {
-        self.get(whole)?;
         self.candidates(part)
             .into_iter()
             .find(|&other| other != whole && self.takes_from(part, whole, other))
@@ -85,7 +78,9 @@ impl MatchIndex {
     /// Whether there may be a request of `other` that goes before the route `whole`, and behind
     /// `part` of that.
     fn takes_from(&self, part: &Match, whole: usize, other: usize) -> bool {
-        let (Some(whole_match), Some(other_match)) = (self.get(whole), self.get(other)) else {
+        let (Some(whole_match), Some(other_match)) =
+            (self.matches.get(whole), self.matches.get(other))
+        else {
             return false;
         };
         if !part.may_share_requests(other_match) {
@@ -165,29 +160,15 @@ impl PathNode {
 }
 
 impl Match {
-    /// Whether a request may have a method and header fields that both take.
+    /// Whether a request may have a method that both take. Header fields keep no two routes apart:
+    /// a condition is met by any line of a field, and a request may have a line for each.
     fn may_share_requests(&self, other: &Self) -> bool {
-        let has_method = self.methods.is_empty()
+        self.methods.is_empty()
             || other.methods.is_empty()
             || self
                 .methods
                 .iter()
-                .any(|method| other.methods.contains(method));
-        if !has_method {
-            return false;
-        }
-        for own in &self.headers {
-            for theirs in &other.headers {
-                if own.name == theirs.name
-                    && own.value.is_some()
-                    && theirs.value.is_some()
-                    && own.value != theirs.value
-                {
-                    return false;
-                }
-            }
-        }
-        true
+                .any(|method| other.methods.contains(method))
     }
 
     /// The rank among routes with one host and pattern: the greater goes first.
@@ -197,10 +178,12 @@ impl Match {
 }
 
 impl RoutePlace<'_> {
-    /// Whether this place goes before the other where both take a request.
+    /// Whether this place goes before the other where both take a request. Of two that are equal,
+    /// the first of the list does.
     fn precedes(self, other: Self) -> bool {
         let by_host = rank(self.host).cmp(&rank(other.host));
-        by_host.then_with(|| self.compare_paths(other)) == Ordering::Greater
+        let by_rank = by_host.then_with(|| self.compare_paths(other));
+        by_rank.then_with(|| other.index.cmp(&self.index)) == Ordering::Greater
     }
 
     fn compare_paths(self, other: Self) -> Ordering {
@@ -211,7 +194,7 @@ impl RoutePlace<'_> {
             (PathMatch::Expression(_), PathMatch::Pattern(theirs)) => {
                 before_expressions(theirs).reverse()
             }
-            (PathMatch::Expression(_), PathMatch::Expression(_)) => other.index.cmp(&self.index),
+            (PathMatch::Expression(_), PathMatch::Expression(_)) => Ordering::Equal,
         }
     }
 

@@ -2,12 +2,13 @@
 //!
 //! The order of precedence is host, path, number of header conditions, methods; of expressions it
 //! is that of the file. Two routes are ambiguous when they are equal in all of these and a request
-//! can meet the conditions of both.
+//! can meet the conditions of both. Other values of one header field are told apart all the same:
+//! of a request that has a line for each, the file says which route goes first.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::report::{Location, Report, ValueProblem, quote};
-use tollgate_spec::route::{HostMatch, Match, PathMatch, PathPattern, Segment};
+use tollgate_spec::route::{HostMatch, Match, PathMatch, PathPattern, Route, Segment};
 
 /// A route whose conditions are known.
 pub struct MatchedRoute<'a> {
@@ -17,7 +18,15 @@ pub struct MatchedRoute<'a> {
     pub matches: &'a Match,
 }
 
-impl MatchedRoute<'_> {
+impl<'a> MatchedRoute<'a> {
+    pub fn new(route: &'a Route, location: &'a Location) -> Self {
+        Self {
+            name: Some(&route.name),
+            location,
+            matches: &route.matches,
+        }
+    }
+
     /// The route, for messages.
     fn show(&self) -> String {
         self.name.map_or_else(|| self.location.path(), quote)
@@ -98,7 +107,8 @@ fn literal(segment: &Segment) -> Option<&str> {
     }
 }
 
-/// Whether one request can meet the conditions of two routes of the same rank.
+/// Whether one request can meet the conditions of two routes of the same rank, with a header field
+/// in one line alone.
 fn overlap(a: &Match, b: &Match) -> bool {
     let methods = a.methods.is_empty() || a.methods.iter().any(|method| b.methods.contains(method));
     let disjoint = a.headers.iter().any(|x| {

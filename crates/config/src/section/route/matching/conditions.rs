@@ -18,8 +18,9 @@ record! {
         /// A host such as api.example.com, or *.example.com for all below it, or a list of hosts.
         /// Default: any.
         optional host: OneOrMore<Located<HostMatch>>,
-        /// /exact, /users/{id} or /prefix/*, or {regex: "^/v[0-9]+/"}, or a list of these.
-        default("/*") path: OneOrMore<RawPathMatch>,
+        /// /exact, /users/{id} or /prefix/*, or {regex: "^/v[0-9]+/"}, or a list of these. Default:
+        /// any.
+        optional path: OneOrMore<RawPathMatch>,
         /// Methods. Default: any.
         optional methods: NonEmptyList<Located<Method>>,
         /// Header fields that must be there: a value, or {present: true} for any.
@@ -76,35 +77,81 @@ fn is_host_name(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(is_dns_label)
 }
 
+/// The conditions of a match. Those that are absent are the ones of what it narrows.
+pub struct Conditions {
+    hosts: Option<Vec<HostMatch>>,
+    paths: Option<Vec<PathMatch>>,
+    methods: Option<Vec<Method>>,
+    headers: Vec<HeaderMatch>,
+}
+
+impl RawMatch {
+    /// Whether there is no condition.
+    pub fn is_empty(&self) -> bool {
+        !self.host.is_present()
+            && !self.path.is_present()
+            && !self.methods.is_present()
+            && !self.headers.is_present()
+    }
+
+    /// Pairs of a host and a path that it takes as a part of `whole`.
+    pub fn pairs(&self, whole: &Match) -> usize {
+        let hosts = self.host.valid().map(|list| list.0.len());
+        let paths = self.path.valid().map(|list| list.0.len());
+        let hosts = hosts.unwrap_or(whole.hosts.len());
+        hosts.saturating_mul(paths.unwrap_or(whole.paths.len()))
+    }
+
+    /// The conditions. `None`: a mistake was reported.
+    pub fn build(&self, report: &mut Report) -> Option<Conditions> {
+        let headers = self.headers.build(|table| {
+            check_names(table, report);
+            table
+                .0
+                .iter()
+                .map(|row| {
+                    Some(HeaderMatch {
+                        name: row.key.clone()?,
+                        value: row.value.as_ref()?.0.clone(),
+                    })
+                })
+                .collect()
+        });
+        let hosts = self.host.build(|list| hosts(&list.0, report));
+        let paths = self.path.build(|list| paths(list, report));
+        Some(Conditions {
+            hosts: hosts?,
+            paths: paths?,
+            methods: self.methods.values()?,
+            headers: headers?.unwrap_or_default(),
+        })
+    }
+}
+
+impl Conditions {
+    /// The conditions of `whole` with these in their place. Conditions on other header fields stay.
+    pub fn narrowing(self, whole: &Match) -> Match {
+        let mut headers = self.headers;
+        for inherited in &whole.headers {
+            if !headers.iter().any(|own| own.name == inherited.name) {
+                headers.push(inherited.clone());
+            }
+        }
+        Match {
+            hosts: self.hosts.unwrap_or_else(|| whole.hosts.clone()),
+            paths: self.paths.unwrap_or_else(|| whole.paths.clone()),
+            methods: self.methods.unwrap_or_else(|| whole.methods.clone()),
+            headers,
+        }
+    }
+}
+
 /// The conditions of a route. `None`: a mistake was reported.
 pub fn matches(setting: &Setting<RawMatch>, report: &mut Report) -> Option<Match> {
-    let raw = match setting {
-        Setting::Absent => return Some(everything()),
-        Setting::Invalid => return None,
-        Setting::Valid(raw) => raw,
-    };
-    let headers = raw.headers.build(|table| {
-        check_names(table, report);
-        table
-            .0
-            .iter()
-            .map(|row| {
-                Some(HeaderMatch {
-                    name: row.key.clone()?,
-                    value: row.value.as_ref()?.0.clone(),
-                })
-            })
-            .collect()
-    });
-    let hosts = raw.host.build(|list| hosts(&list.0, report));
-    let paths = raw.path.build(|list| paths(list, report));
-    let methods = raw.methods.values();
-    Some(Match {
-        hosts: hosts?.unwrap_or_else(|| vec![HostMatch::Any]),
-        paths: paths??,
-        methods: methods?.unwrap_or_default(),
-        headers: headers?.unwrap_or_default(),
-    })
+    match setting.build(|raw| raw.build(report))? {
+        Some(conditions) => Some(conditions.narrowing(&everything())),
+        None => Some(everything()),
+    }
 }
 
 fn everything() -> Match {

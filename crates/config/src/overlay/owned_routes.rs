@@ -8,6 +8,7 @@ use crate::overlay::application::CheckedApplication;
 use crate::report::{Location, Report, ValueProblem, quote};
 use crate::scalar::text::DefinedName;
 use crate::section::policies::document::{RawApplication, RawResource};
+use crate::section::route::definition::CheckedRoutes;
 use crate::yaml::decode::Located;
 
 /// Routes that a hint writes out at most.
@@ -15,8 +16,7 @@ const MOST_SHOWN: usize = 8;
 
 /// The routes of the file, and the application of each.
 pub struct OwnedRoutes<'a> {
-    /// By name, with the place in the file.
-    file: &'a HashMap<String, usize>,
+    file: &'a CheckedRoutes,
     /// By route, with where that is said.
     owners: HashMap<&'a str, (&'a str, &'a Location)>,
 }
@@ -26,7 +26,7 @@ impl<'a> OwnedRoutes<'a> {
     /// have.
     pub fn read(
         applications: &'a [Arc<CheckedApplication>],
-        file: &'a HashMap<String, usize>,
+        file: &'a CheckedRoutes,
         report: &mut Report,
     ) -> Self {
         let mut owners: HashMap<&str, (&str, &Location)> = HashMap::new();
@@ -34,8 +34,8 @@ impl<'a> OwnedRoutes<'a> {
             let name = &*application.name;
             for (route, location) in application.routes() {
                 let Some((owner, first)) = owners.get(route) else {
-                    if !file.contains_key(route) {
-                        let known = file.keys().map(String::as_str);
+                    if file.place(route).is_none() {
+                        let known = file.names();
                         let otherwise = "name a route of the file, or take it away";
                         report.misnamed(location, gone(route), route, known, otherwise);
                     }
@@ -74,7 +74,7 @@ impl<'a> OwnedRoutes<'a> {
             location,
             value: DefinedName(name),
         } = resource.route.valid()?;
-        let found = self.file.get(&**name).copied();
+        let found = self.file.place(name);
         let owner = self.owners.get(&**name).map(|(owner, _)| *owner);
         if raw.routes.is_invalid() || owner == Some(&*application.name) {
             return found;

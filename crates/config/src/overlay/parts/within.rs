@@ -1,195 +1,8 @@
-//! A part of a route: a copy whose match is narrower, under a name of its own. It takes only
-//! requests that its route takes.
+//! Whether a part of a route is within it: it takes only requests that its route takes.
 
-use crate::report::{Location, Report, ValueProblem, quote};
-use crate::section::route::matching::conditions::{RawMatch, matches};
-use crate::yaml::decode::{Decode, Setting};
-use crate::yaml::node::{NodeEntry, YamlNode, YamlValue};
+use crate::report::{Report, ValueProblem, quote};
+use crate::section::policies::document::RawPart;
 use tollgate_spec::route::{HeaderMatch, HostMatch, Match, PathMatch, Segment};
-
-/// The key of a route's conditions.
-const MATCH: &str = "match";
-
-/// The conditions that a route's tree has. `None`: they have a mistake, which the check of the file
-/// reports.
-pub fn match_of(route: &[NodeEntry]) -> Option<Match> {
-    let mut unheard = Report::new("");
-    let raw = match entry(route, MATCH) {
-        Some(NodeEntry { value: node, .. }) if !node.value.is_null() => {
-            match RawMatch::decode(node, &mut unheard) {
-                Some(raw) => Setting::Valid(raw),
-                None => Setting::Invalid,
-            }
-        }
-        Some(_) | None => Setting::Absent,
-    };
-    matches(&raw, &mut unheard)
-}
-
-/// Whether `part` has no condition.
-pub fn is_whole(part: &YamlNode) -> bool {
-    match &part.value {
-        YamlValue::Map(entries) => entries.iter().all(|entry| entry.value.value.is_null()),
-        value => value.is_null(),
-    }
-}
-
-/// A part of a route, as it is written.
-pub struct PartSpec<'a> {
-    /// The name of the route that it becomes.
-    pub name: String,
-    pub at: &'a Location,
-    pub conditions: &'a YamlNode,
-}
-
-/// The route that takes the requests of `route` which a part is for, and its match. `None`: a
-/// mistake was reported.
-pub fn of(
-    route: &YamlNode,
-    whole: &Match,
-    spec: &PartSpec<'_>,
-    report: &mut Report,
-) -> Option<(YamlNode, Match)> {
-    let at = spec.at;
-    let part = spec.conditions;
-    let YamlValue::Map(entries) = &route.value else {
-        return None;
-    };
-    let mut copy = Vec::new();
-    let mut own = None;
-    for entry in entries {
-        match entry.key.as_str() {
-            MATCH => own = Some(&entry.value),
-            "name" => {}
-            _ => copy.push(entry.clone()),
-        }
-    }
-    copy.push(NodeEntry {
-        key: "name".to_owned(),
-        key_location: at.clone(),
-        value: text_node(&spec.name, at),
-    });
-    copy.push(NodeEntry {
-        key: MATCH.to_owned(),
-        key_location: part.location.clone(),
-        value: joined(own, part),
-    });
-    // A part with a mistake of its own is checked no further.
-    let narrowed = match_of(&copy)?;
-    if let Some(widened) = widened(&narrowed, whole) {
-        widened.report(route, part, report);
-        return None;
-    }
-    // The location is the part's: another route begins at the route's line.
-    let narrow = YamlNode {
-        location: at.clone(),
-        value: YamlValue::Map(copy),
-    };
-    Some((narrow, narrowed))
-}
-
-/// A text that is written at `location`.
-pub fn text_node(text: &str, location: &Location) -> YamlNode {
-    YamlNode {
-        location: location.clone(),
-        value: YamlValue::Scalar {
-            text: text.to_owned(),
-            plain: false,
-        },
-    }
-}
-
-/// The conditions of a route with those of a part in their place; header conditions are added.
-fn joined(own: Option<&YamlNode>, part: &YamlNode) -> YamlNode {
-    let YamlValue::Map(given) = &part.value else {
-        return part.clone();
-    };
-    let mut given: Vec<NodeEntry> = given
-        .iter()
-        .filter(|entry| !entry.value.value.is_null())
-        .cloned()
-        .collect();
-    if let Some(own) = own
-        && let YamlValue::Map(own) = &own.value
-    {
-        for inherited in own {
-            match given.iter_mut().find(|entry| entry.key == inherited.key) {
-                None => given.push(inherited.clone()),
-                Some(entry) if entry.key == "headers" => {
-                    add_headers(&mut entry.value, &inherited.value);
-                }
-                Some(_) => {}
-            }
-        }
-    }
-    YamlNode {
-        location: part.location.clone(),
-        value: YamlValue::Map(given),
-    }
-}
-
-/// Adds the `inherited` header conditions whose names a part does not give.
-fn add_headers(headers: &mut YamlNode, inherited: &YamlNode) {
-    let (YamlValue::Map(headers), YamlValue::Map(inherited)) =
-        (&mut headers.value, &inherited.value)
-    else {
-        return;
-    };
-    let given = headers.len();
-    for header in inherited {
-        let mut names = headers[..given].iter().map(|header| &header.key);
-        if !names.any(|name| name.eq_ignore_ascii_case(&header.key)) {
-            headers.push(header.clone());
-        }
-    }
-}
-
-/// Pairs of a host and a path that `part` of the route `whole` takes: what it leaves out is the
-/// route's.
-pub fn pairs(part: &YamlNode, whole: &Match) -> usize {
-    let YamlValue::Map(entries) = &part.value else {
-        return 0;
-    };
-    let hosts = listed(entries, "host", whole.hosts.len());
-    hosts.saturating_mul(listed(entries, "path", whole.paths.len()))
-}
-
-/// How many conditions a part lists under `key`: without any, those `inherited` from its route.
-fn listed(entries: &[NodeEntry], key: &str, inherited: usize) -> usize {
-    let Some(entry) = entry(entries, key) else {
-        return inherited;
-    };
-    match &entry.value.value {
-        YamlValue::List(items) => items.len(),
-        value if value.is_null() => inherited,
-        _ => 1,
-    }
-}
-
-/// The entry of `key`.
-pub fn entry<'a>(entries: &'a [NodeEntry], key: &str) -> Option<&'a NodeEntry> {
-    entries.iter().find(|entry| entry.key == key)
-}
-
-/// The name of a route.
-pub fn name_of(route: &YamlNode) -> Option<&str> {
-    let YamlValue::Map(entries) = &route.value else {
-        return None;
-    };
-    text_of(&entry(entries, "name")?.value)
-}
-
-/// A text, or that of the limit that a list has with a cost.
-pub fn text_of(node: &YamlNode) -> Option<&str> {
-    match &node.value {
-        YamlValue::Scalar { text, .. } => Some(text),
-        YamlValue::Map(entries) => match &entry(entries, "limit")?.value.value {
-            YamlValue::Scalar { text, .. } => Some(text),
-            _ => None,
-        },
-        _ => None,
-    }
-}
 
 /// The first of a part's conditions that is not within those of its route.
 pub struct WidenedCondition {
@@ -204,22 +17,16 @@ pub struct WidenedCondition {
 }
 
 impl WidenedCondition {
-    /// Reports the condition of a `part` where that is written.
-    fn report(&self, route: &YamlNode, part: &YamlNode, report: &mut Report) {
-        let mut location = &part.location;
-        if let YamlValue::Map(entries) = &part.value
-            && let Some(entry) = entry(entries, self.key)
-        {
-            location = &entry.value.location;
-        }
-        let route = name_of(route).map_or_else(String::new, quote);
+    /// Reports the condition of a part of `route` where that is written.
+    pub fn report(&self, route: &str, part: &RawPart, report: &mut Report) {
         let problem = ValueProblem::new(format!(
-            "{} is not within the {} of route {route}: {}",
+            "{} is not within the {} of route {}: {}",
             quote(&self.shown),
             self.key,
+            quote(route),
             quote(&self.of_route)
         ));
-        report.mistake(location, problem.hint(self.hint));
+        report.mistake(part.location_of(self.key), problem.hint(self.hint));
     }
 }
 
@@ -356,7 +163,11 @@ fn show_header(header: &HeaderMatch) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::section::route::matching::conditions;
+    use crate::yaml::decode::{Decode, Setting};
+    use crate::yaml::parse;
     use tollgate_spec::route::PathPattern;
+    use tollgate_spec::route::table::overlap::MatchIndex;
 
     fn pattern(text: &str) -> PathMatch {
         let (text, rest) = match text.strip_suffix("/*") {
@@ -408,5 +219,143 @@ mod tests {
                 "{part} {whole}"
             );
         }
+    }
+
+    fn written(text: &str) -> Match {
+        let mut report = Report::new("test");
+        let tree = parse::tree(&report.file(), text, &mut report).unwrap();
+        let raw = Setting::Valid(Decode::decode(&tree, &mut report).unwrap());
+        conditions::matches(&raw, &mut report).unwrap()
+    }
+
+    /// The route that a part of the first would rob.
+    fn robbed(part: &str, matches: &[&str]) -> Option<usize> {
+        let routes = matches.iter().map(|text| written(text)).collect();
+        MatchIndex::new(routes).robbed(&written(part), 0)
+    }
+
+    #[test]
+    fn a_part_takes_nothing_from_a_route_that_goes_before_its_own() {
+        for (part, whole, other) in [
+            (
+                "{path: /pay/x, methods: [POST]}",
+                "{path: /*}",
+                "{path: /pay/x}",
+            ),
+            ("{path: /pay/x}", "{path: /*}", "{path: /pay/*}"),
+            ("{path: \"/pay/{a}\"}", "{path: /*}", "{path: /pay/*}"),
+            ("{path: /pay/x}", "{path: /*}", "{path: \"/{any}/x\"}"),
+            (
+                "{path: /*, host: a.example.com}",
+                "{path: /*}",
+                "{path: /*, host: \"*.example.com\"}",
+            ),
+            (
+                "{path: /a, headers: {x: \"1\", y: \"2\"}}",
+                "{path: /a}",
+                "{path: /a, headers: {x: \"1\"}}",
+            ),
+            (
+                "{path: /v1/pay}",
+                "{path: /*}",
+                "{path: {regex: \"^/v[0-9]+/\"}}",
+            ),
+            (
+                "{path: \"/v1/{what}\"}",
+                "{path: /*}",
+                "{path: {regex: \"^/v[0-9]+/\"}}",
+            ),
+            (
+                "{path: \"/v1/{what}\"}",
+                "{path: /*}",
+                "{path: {regex: pay$}}",
+            ),
+            (
+                "{path: {regex: \"^/a\"}}",
+                "{path: /*}",
+                "{path: {regex: \"^/ab\"}}",
+            ),
+        ] {
+            assert_eq!(
+                robbed(part, &[whole, other]),
+                Some(1),
+                "{part} of {whole} beside {other}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_part_has_what_its_route_has_now() {
+        for (part, whole, other) in [
+            ("{path: /shop/x}", "{path: /*}", "{path: /pay/*}"),
+            (
+                "{path: /pay/x, methods: [GET]}",
+                "{path: /*}",
+                "{path: /pay/*, methods: [POST]}",
+            ),
+            ("{path: /pay/x}", "{path: /pay/*}", "{path: /*}"),
+            ("{path: /pay/x}", "{path: /pay/*}", "{path: /pay/y}"),
+            (
+                "{path: /a, host: a.org}",
+                "{path: /*}",
+                "{path: /a, host: b.org}",
+            ),
+            (
+                "{path: /a/b, headers: {x: \"1\"}}",
+                "{path: /a/*}",
+                "{path: /a/b, headers: {x: \"2\", y: z}}",
+            ),
+            (
+                "{path: /x/pay}",
+                "{path: /*}",
+                "{path: {regex: \"^/v[0-9]+/\"}}",
+            ),
+            (
+                "{path: \"/orders/{id}\"}",
+                "{path: /orders/*}",
+                "{path: {regex: \"^/v[0-9]+/\"}}",
+            ),
+            (
+                "{path: \"/v1/{what}\"}",
+                "{path: \"/v1/{what}\"}",
+                "{path: {regex: \"^/v[0-9]+/\"}}",
+            ),
+            (
+                "{path: {regex: \"^/a\"}, methods: [GET]}",
+                "{path: {regex: \"^/a\"}}",
+                "{path: {regex: \"^/ab\"}}",
+            ),
+        ] {
+            assert_eq!(
+                robbed(part, &[whole, other]),
+                None,
+                "{part} of {whole} beside {other}"
+            );
+        }
+    }
+
+    /// A request may have a line of a field for each of two routes.
+    #[test]
+    fn a_part_by_another_value_of_a_field_takes_nothing_from_a_route_behind_its_own() {
+        let part = "{path: /pay, headers: {x-tenant: shop}}";
+        for other in [
+            "{path: /pay, headers: {x-tenant: bank}}",
+            "{path: /pay/*, headers: {x-tenant: bank}}",
+            "{path: /pay, headers: {x-tenant: bank}, methods: [GET]}",
+        ] {
+            let expected = if other.contains("methods") {
+                None
+            } else {
+                Some(1)
+            };
+            assert_eq!(robbed(part, &["{path: /*}", other]), expected, "{other}");
+        }
+        let routes = ["{path: /pay, headers: {x-tenant: bank}}", "{path: /*}"];
+        let first = MatchIndex::new(routes.map(written).to_vec());
+        assert_eq!(
+            first.robbed(&written(part), 1),
+            None,
+            "the first of the file goes first"
+        );
     }
 }
