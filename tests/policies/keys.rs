@@ -583,7 +583,6 @@ fn a_revoked_key_is_refused_by_a_node_that_the_revision_does_not_fit() {
 /// it.
 #[test]
 fn a_key_is_revoked_while_files_of_the_configuration_are_broken_or_gone() {
-    let _turn = turns::beside_others();
     let (folder, url, editor) = new_database();
     let (key, hash) = new_key();
     let mut edits = applications();
