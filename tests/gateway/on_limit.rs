@@ -290,7 +290,7 @@ fn a_full_queue_and_a_wait_beyond_max_wait_are_refused_at_once() {
     until_waiting(&gateway, 3.0);
     let full = head(&["-H", "x-tenant: d", &gateway.url("/")]);
     assert!(
-        full.starts_with("http/1.1 429") && full.contains("retry-after: 1"),
+        full.starts_with("http/1.1 429") && full.contains("retry-after: "),
         "{full}"
     );
     let behind = head(&["-H", "x-tenant: a", &gateway.url("/")]);

@@ -338,7 +338,7 @@ fn errors_are_judged_as_well_when_a_resource_has_moved_to_another_route() {
     ]);
     await_revision(&node, first);
     // The node looks at its candidates each second, meanwhile.
-    Traffic::start(&node, "/orders/1", 4).go_on(1_000);
+    Traffic::start(&node, "/free", 4).go_on(1_500);
     let second = editor.commit(vec![edit(
         ObjectKind::Resource,
         "all",
