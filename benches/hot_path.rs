@@ -49,6 +49,7 @@ fn charge(key: &str, per_second: u64) -> BucketCharge {
         quota: shape(per_second).into(),
         cost: 1,
         largest_cost: 1,
+        local_us: u64::MAX,
     }
 }
 

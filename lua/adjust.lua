@@ -13,10 +13,10 @@
 --        then the numbers of batches whose answer the node has, and which it will not send again.
 -- Reply  integers: 1 (-1: past the deadline, or outside the fixed window that was sent), Redis time in microseconds,
 --        then one per key: 1 corrected, by this call or by an earlier one of the same batch; 0 the value is not
---        Tollgate's.
+--        Tollgate's; 2 it is another algorithm's.
 --
--- The marker is a hash. It has for each batch that may be sent again a text with a character for each place: 1 or 0 as
--- in the reply, "." for a place that was not in any call yet. So a batch whose answer was lost is sent again and charges
+-- The marker is a hash. It has for each batch that may be sent again a text with a character for each place: that of
+-- the reply, or "." for a place that was not in any call yet. So a batch whose answer was lost is sent again and charges
 -- nothing twice, also when a part of it is sent at a time.
 --
 -- A charge or refund that another algorithm's value meets is dropped: the limit began anew, or is about to.
@@ -57,10 +57,10 @@ if marker then
   for place = 1, last do results[place] = string.sub(known, place, place) end
 end
 
-local missing, foreign = {}, false
+local missing, refused = {}, false
 for i = 1, buckets do
   local place = number(10 * i - 3)
-  if results[place] ~= '1' and results[place] ~= '0' then
+  if not string.match(results[place] or '', '%d') then
     missing[#missing + 1], results[place], last = i, '1', math.max(last, place)
   end
 end
@@ -100,11 +100,12 @@ for _, i in ipairs(missing) do
   local adjust = algorithms[ARGV[arg + 1]].adjust
   local charge, age, refund, taken_at = number(arg + 2), number(arg + 3), number(arg + 4), number(arg + 5)
   local paid = function(is_full) return paid_us(i, age, is_full) end
-  if not adjust(KEYS[i], now, arg + 6, charge, age, refund, taken_at, paid) then
-    results[number(arg)], foreign = '0', true
+  local made = adjust(KEYS[i], now, arg + 6, charge, age, refund, taken_at, paid)
+  if not made then
+    results[number(arg)], refused = made == nil and '0' or '2', true
   end
 end
-if marker and foreign then mark() end
+if marker and refused then mark() end
 
 local reply = { 1, now }
 for i = 1, buckets do reply[2 + i] = tonumber(results[number(10 * i - 3)]) end

@@ -35,7 +35,8 @@ local function read(key)
   if not value then return others, permits_of_others, last, own_permits, own_turn end
   if not string.match(value, '^%d+=%d+:%d+:%d+[%d=:,]*$') then return nil end
   for name, permits, turn, till, demand in string.gmatch(value, '(%d+)=(%d+):(%d+):(%d+):?(%d*)') do
-    local held, ends = tonumber(permits), tonumber(till)
+    -- Redis's clock may have stepped back since: nobody holds permits for longer than a lease.
+    local held, ends = tonumber(permits), math.min(tonumber(till), now + lease)
     local usable = held
     if demand ~= '' and ends + remembered > now + lease then usable = math.max(held, tonumber(demand)) end
     if ends > now and usable > 0 then
@@ -44,7 +45,7 @@ local function read(key)
       else
         permits_of_others = permits_of_others + held
         last = math.max(last, ends)
-        local text = name .. '=' .. permits .. ':' .. turn .. ':' .. till
+        local text = name .. '=' .. permits .. ':' .. turn .. ':' .. string.format('%.0f', ends)
         if usable > held then text = text .. ':' .. demand end
         others[#others + 1] = { name = name, demand = usable, text = text }
       end

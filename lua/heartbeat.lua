@@ -1,12 +1,16 @@
--- Announces a node, or that it leaves, and counts the nodes that are alive.
+-- Announces a node, or that it leaves, and lists the nodes that are not gone.
 --
 -- KEYS   [1] the sorted set of nodes, scored by when each was last heard of, in milliseconds of Redis time,
 --        [2] the hash of what each says of itself, by id; may be left out.
--- ARGV   [1] this node's id, [2] milliseconds after which a silent node counts as gone (0: this one leaves),
---        [3] milliseconds after which it counts as silent, [4] 1: this node is heard of and decides alone all the same,
---        so it counts as silent for the others, [5] what this node says of itself.
--- Reply  integers: nodes that are not gone, this one's rank among their ids in byte order, from 0, then the ranks of the
---        silent ones.
+-- ARGV   [1] this node's id, [2] its member of the set, or nothing: it leaves, [3] milliseconds by which it is dated
+--        back: it is heard of and decides alone all the same, [4] what it says of itself, [5] how many members to take
+--        out, because their processes ended, then those; then two for each node to restore, if the set lost it: its
+--        member, and milliseconds since it was heard of.
+-- Reply  strings: 1 if this node was in the set before, or 0; then two for each node, by id in byte order: its member,
+--        and milliseconds since it was heard of.
+--
+-- A member is "id:autonomy:connection": a node that was silent for autonomy milliseconds is gone. The number of the
+-- connection is Redis's own: it ends only with the node's process. 0: there is none.
 --
 -- Never: reads a caller's clock, or leaves a key behind when all nodes are gone.
 
@@ -14,45 +18,52 @@ if redis.replicate_commands then redis.replicate_commands() end
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-local ttl = tonumber(ARGV[2])
-local score = string.format('%.0f', now)
-local own_score = ARGV[4] == '1' and string.format('%.0f', now - tonumber(ARGV[3])) or score
+local id, own = ARGV[1], ARGV[2]
 
-if ttl == 0 then
-  redis.call('ZREM', KEYS[1], ARGV[1])
-  if KEYS[2] then redis.call('HDEL', KEYS[2], ARGV[1]) end
-  return { redis.call('ZCARD', KEYS[1]), 0 }
+local ended, restored = {}, 6 + tonumber(ARGV[5])
+for place = 6, restored - 1 do ended[ARGV[place]] = true end
+
+-- The nodes by their ids, and the longest autonomy.
+local nodes, ids, longest = {}, {}, 0
+
+local function announce(member, heard_at, is_new)
+  local name, autonomy = string.match(member, '^([^:]*):?(%d*)')
+  autonomy = tonumber(autonomy) or 0
+  if nodes[name] or now - heard_at > autonomy then return false end
+  nodes[name], ids[#ids + 1], longest = { member, now - heard_at }, name, math.max(longest, autonomy)
+  if is_new then redis.call('ZADD', KEYS[1], string.format('%.0f', heard_at), member) end
+  return true
 end
 
-redis.call('ZADD', KEYS[1], own_score, ARGV[1])
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('(%.0f', now - ttl))
--- Redis's clock stepped back: a node last heard of in its future was heard of just now. Otherwise a dead node would
--- live until then.
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. score, '+inf')) do
-  redis.call('ZADD', KEYS[1], score, id)
+local was_known = '0'
+local scored = redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
+if own ~= '' then announce(own, now - tonumber(ARGV[3]), true) end
+for place = 1, #scored, 2 do
+  local member, heard_at = scored[place], tonumber(scored[place + 1])
+  local is_own = string.sub(member, 1, #id + 1) == id .. ':'
+  if is_own then was_known = '1' end
+  -- Redis's clock stepped back: a node last heard of in its future was heard of just now. Otherwise a dead node would
+  -- live until then.
+  local is_kept = not is_own and not ended[member] and announce(member, math.min(heard_at, now), heard_at > now)
+  if not is_kept and member ~= own then redis.call('ZREM', KEYS[1], member) end
 end
-redis.call('PEXPIRE', KEYS[1], ARGV[2])
-
-local silent = {}
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', string.format('(%.0f', now - tonumber(ARGV[3])))) do
-  silent[id] = id ~= ARGV[1]
-end
+for place = restored, #ARGV, 2 do announce(ARGV[place], now - tonumber(ARGV[place + 1]), true) end
+if longest > 0 then redis.call('PEXPIRE', KEYS[1], longest) end
 
 -- Ranks follow the ids, which stay, not the scores.
-local ids = redis.call('ZRANGE', KEYS[1], 0, -1)
 table.sort(ids)
-local reply = { #ids, 0 }
-for place, id in ipairs(ids) do
-  if id == ARGV[1] then reply[2] = place - 1 end
-  if silent[id] then reply[#reply + 1] = place - 1 end
+local reply = { was_known }
+for _, name in ipairs(ids) do
+  reply[#reply + 1] = nodes[name][1]
+  reply[#reply + 1] = string.format('%.0f', nodes[name][2])
 end
 
 if KEYS[2] then
-  redis.call('HSET', KEYS[2], ARGV[1], ARGV[5])
-  redis.call('PEXPIRE', KEYS[2], ARGV[2])
+  if own ~= '' then redis.call('HSET', KEYS[2], id, ARGV[4]) end
+  if longest > 0 then redis.call('PEXPIRE', KEYS[2], longest) end
   if redis.call('HLEN', KEYS[2]) > #ids then
-    for _, id in ipairs(redis.call('HKEYS', KEYS[2])) do
-      if not redis.call('ZSCORE', KEYS[1], id) then redis.call('HDEL', KEYS[2], id) end
+    for _, name in ipairs(redis.call('HKEYS', KEYS[2])) do
+      if not nodes[name] then redis.call('HDEL', KEYS[2], name) end
     end
   end
 end

@@ -12,8 +12,10 @@ local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local heard_at, ids = {}, {}
 local scored = redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
 for place = 1, #scored, 2 do
-  ids[#ids + 1] = scored[place]
-  heard_at[scored[place]] = tonumber(scored[place + 1])
+  -- heartbeat.lua explains members.
+  local id = string.match(scored[place], '^[^:]*')
+  ids[#ids + 1] = id
+  heard_at[id] = tonumber(scored[place + 1])
 end
 table.sort(ids)
 

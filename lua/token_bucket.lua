@@ -130,7 +130,7 @@ algorithms.b = {
     local emission, ticks = tonumber(ARGV[arg]), tonumber(ARGV[arg + 2])
     local backlog, before, stored_emission, stored_ticks, changed = read_as(key, now, emission, ticks)
     if backlog == nil then return nil end
-    if backlog == false then return true end
+    if backlog == false then return false end
     local after = before
     if stored_emission ~= emission or stored_ticks ~= ticks then
       charge = convert(charge, emission, stored_emission, true)

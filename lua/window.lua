@@ -121,7 +121,7 @@ local function window_by(expiry_at)
       if not expires_at then return false end
       local used, untils, tokens, changed, expiry = read_entries(key, now, expires_at, next_expiry)
       if used == nil then return nil end
-      if used == false then return true end
+      if used == false then return false end
       local before, from = used, expiry_at(taken_at, arg)
       for i, till in ipairs(untils) do
         if refund > 0 and taken_at <= now and till == from then

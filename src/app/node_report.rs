@@ -19,6 +19,7 @@ pub fn of_node(name: Arc<str>, shared: &SharedState, status: Arc<ConfigStatus>) 
     let gateway = shared.gateway.clone();
     let fleet = shared.fleet.as_ref();
     let breaker: Option<Arc<Breaker>> = fleet.map(|fleet| fleet.node.breaker.clone());
+    let share = fleet.map(|fleet| fleet.node.share.clone());
     let started_at = clock::unix_micros() / 1_000_000;
     Arc::new(move || {
         let last = status.last();
@@ -32,6 +33,9 @@ pub fn of_node(name: Arc<str>, shared: &SharedState, status: Arc<ConfigStatus>) 
             revision: policies.as_ref().map(|reading| reading.running),
             refused_revision: policies.and_then(|reading| Some(reading.refused?.0)),
             store_up: breaker.as_ref().map(|breaker| !breaker.is_open()),
+            heartbeat_error: share
+                .as_ref()
+                .and_then(|share| Some(share.heartbeat_error()?.to_string())),
             ..NodeReport::default()
         };
         for upstream in gateway.load().upstreams.values() {

@@ -50,6 +50,7 @@ pub fn charge<Q: Into<Quota>>(key: &str, quota: Q, cost: u64) -> BucketCharge {
         quota: quota.into(),
         cost,
         largest_cost: cost,
+        local_us: u64::MAX,
     }
 }
 

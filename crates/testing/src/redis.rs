@@ -121,6 +121,13 @@ impl RedisServer {
         self.try_command(parts).unwrap()
     }
 
+    /// Creates the user `gate` with the password `hunter2`, who may use keys that start with `t:`,
+    /// and these commands.
+    pub fn add_user(&self, rights: &[&str]) {
+        let user = ["ACL", "SETUSER", "gate", "reset", "on", ">hunter2", "~t:*"];
+        assert_eq!(self.command(&[&user, rights].concat()), "+OK");
+    }
+
     /// Scripts run by their hash since the server started.
     pub fn script_calls(&self) -> u64 {
         let stats = self.command(&["INFO", "commandstats"]);
@@ -213,6 +220,15 @@ pub fn spec_at(port: u16) -> RedisSpec {
         expected_nodes: 1,
         autonomy: AUTONOMY,
     }
+}
+
+/// The rights of a user in Redis, as docs/configuration/store.md lists them for operators.
+pub fn documented_rights() -> Vec<&'static str> {
+    let page = include_str!("../../../docs/configuration/store.md");
+    let (_, rights) = page.split_once("and these commands:").unwrap();
+    let (rights, _) = rights.split_once("| form of").unwrap();
+    let words = rights.split(|c: char| c.is_whitespace() || c == '`');
+    words.filter(|word| word.starts_with('+')).collect()
 }
 
 /// The arguments of a server that keeps nothing on disk.

@@ -26,6 +26,9 @@ pub struct NodeReport {
     /// Whether the store decides for this node; otherwise limits follow `on_outage`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store_up: Option<bool>,
+    /// Why the other nodes of the store do not hear of this one, if they do not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heartbeat_error: Option<String>,
     pub endpoints: u32,
     pub endpoints_in_service: u32,
     /// Upstreams with an endpoint that is out of service, the first by name.
@@ -38,10 +41,11 @@ impl NodeReport {
     /// write to Redis, too.
     pub fn read(statement: &[u8]) -> Option<Self> {
         let report: Self = serde_json::from_slice(statement).ok()?;
-        let mut upstreams = report.troubled_upstreams.iter();
+        let upstreams = report.troubled_upstreams.iter();
+        let mut texts = upstreams.chain(&report.heartbeat_error);
         let is_plain = is_plain_line(&report.name)
             && is_plain_line(&report.version)
-            && upstreams.all(|text| is_plain_line(text));
+            && texts.all(|text| is_plain_line(text));
         if is_plain { Some(report) } else { None }
     }
 }

@@ -38,6 +38,8 @@ struct ShownFleet {
     store: String,
     is_up: bool,
     servers_away: usize,
+    /// Why the fleet does not hear of this node. Empty: it does.
+    heartbeat_error: String,
     held_back: String,
     /// Outcomes of calls, and how many there were.
     calls: Vec<(String, String)>,
@@ -118,6 +120,11 @@ impl ShownFleet {
             store: fleet.store.clone(),
             is_up: !fleet.breaker.is_open(),
             servers_away: fleet.breaker.open_servers().len(),
+            heartbeat_error: fleet
+                .share
+                .heartbeat_error()
+                .map(|error| error.to_string())
+                .unwrap_or_default(),
             held_back: numbers::share(share.held_back_ratio(count), 1.0),
             calls,
         }

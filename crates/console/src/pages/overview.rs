@@ -178,6 +178,11 @@ fn fleet(fleet: Option<&FleetParts>) -> HealthItem {
             "One node".to_owned(),
             "no store, so no fleet".to_owned(),
         ),
+        Some(fleet) if fleet.share.heartbeat_error().is_some() => (
+            "bad",
+            "Not heard of".to_owned(),
+            "the other nodes do not hear of this one".to_owned(),
+        ),
         Some(fleet) => {
             let nodes = fleet.share.get().nodes() as usize;
             let silent = fleet.share.silent_ranks().len();

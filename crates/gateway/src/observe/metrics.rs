@@ -121,11 +121,13 @@ table! {
         "buckets that are owed what this node admitted without Redis",
     Counter "tollgate_store_debts_waived_total" []:
         "debts of an outage that were dropped: there were too many, or their key holds another \
-         program's value",
+         program's value, or tokens of another algorithm",
     Counter "tollgate_store_adjustments_failed_total" []:
         "charges and refunds that Redis did not confirm in time; they are sent again, and count \
          once",
     Counter "tollgate_plan_lookups_total" ["outcome"]: "values looked up in hashes of plans",
+    Gauge "tollgate_fleet_heartbeat_up" []:
+        "1 while the fleet hears of this node, 0 while its heartbeats fail",
     Gauge "tollgate_fleet_nodes" []: "nodes of the fleet, by their heartbeats in Redis",
     Gauge "tollgate_fleet_nodes_silent" []:
         "nodes that fell silent, whose share the others hold back",

@@ -76,6 +76,7 @@ fn charge(key: Key, bound: TokenBucket) -> BucketCharge {
         quota: bound.into(),
         cost: 1,
         largest_cost: 1,
+        local_us: u64::MAX,
     }
 }
 

@@ -98,6 +98,7 @@ pub async fn client(
             quota,
             cost,
             largest_cost: cost,
+            local_us: u64::MAX,
         };
         let sent_us = clock::monotonic_micros();
         let expected = load.count_request(key, sent_us);

@@ -133,6 +133,11 @@ pub fn level(part: ConcurrencyLimit, used: u64, cost: u64) -> Level {
 }
 
 impl PermitHolder {
+    /// Whether the node holds permits at `now_us`, or could use some.
+    fn holds_at(&self, now_us: u64) -> bool {
+        self.until_us > now_us && self.demand(now_us) > 0
+    }
+
     /// Permits that the node could use, as far as that is known at `now_us`.
     fn demand(&self, now_us: u64) -> u64 {
         let is_recent = self.until_us.saturating_add(DEMAND_US) > now_us.saturating_add(LEASE_US);
@@ -152,31 +157,38 @@ pub fn claim(
     claim: PermitRequest,
     now_us: u64,
 ) -> GrantedPermits {
-    holders.retain(|holder| holder.until_us > now_us && holder.demand(now_us) > 0);
-    let others = holders
-        .iter()
-        .filter(|holder| holder.node != node)
-        .map(|holder| holder.permits)
-        .sum();
-    let place = holders.iter().position(|holder| holder.node == node);
-    if let Some(own) = place
-        .map(|place| holders[place])
-        .filter(|own| own.turn > claim.turn)
-    {
-        // A later claim has overtaken this one.
+    let mut overtaken = None;
+    let holding = holders.iter().filter(|holder| holder.holds_at(now_us));
+    let mut others = 0;
+    for holder in holding {
+        if holder.node != node {
+            others += holder.permits;
+        } else if holder.turn > claim.turn {
+            // A later claim has overtaken this one.
+            overtaken = Some(holder.permits);
+        }
+    }
+    if let Some(own) = overtaken {
         return GrantedPermits {
-            own: own.permits,
+            own,
             others,
             share: most,
         };
     }
+    holders.retain(|holder| holder.holds_at(now_us));
+    let until_us = now_us.saturating_add(LEASE_US);
+    for holder in holders.iter_mut() {
+        holder.demand = holder.demand(now_us);
+        // The clock may have stepped back since: nobody holds permits for longer than a lease.
+        holder.until_us = holder.until_us.min(until_us);
+    }
+    let place = holders.iter().position(|holder| holder.node == node);
     let share = fair_share(holders, node, most, claim, now_us);
     let permits = claim
         .wanted
         .min(most.saturating_sub(others))
         .min(claim.kept.max(share))
         .max(claim.needed);
-    let until_us = now_us.saturating_add(LEASE_US);
     let own = PermitHolder {
         node,
         permits,
@@ -304,6 +316,14 @@ mod tests {
             claimed(&mut holders, 2, request(1, 0, 1), LEASE_US - 1).0,
             0
         );
+        assert_eq!(claimed(&mut holders, 2, request(1, 0, 2), LEASE_US), (1, 0));
+    }
+
+    #[test]
+    fn a_node_that_died_before_the_clock_stepped_back_holds_nothing_after_its_lease() {
+        let mut holders = Vec::new();
+        claimed(&mut holders, 1, request(10, 10, 1), 20_000_000);
+        assert_eq!(claimed(&mut holders, 2, request(1, 0, 1), 0).0, 0);
         assert_eq!(claimed(&mut holders, 2, request(1, 0, 2), LEASE_US), (1, 0));
     }
 

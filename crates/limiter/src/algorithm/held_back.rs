@@ -8,13 +8,28 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeldBack {
     Nothing,
-    /// The shares of `silent` of `nodes`, fewer than all of them.
+    /// The shares of `silent` of the `nodes` that have one, fewer than all of them.
     Shares {
         nodes: u32,
         silent: u32,
     },
-    /// The limit is a silent node's alone.
+    /// All nodes that have a share of the limit are silent.
     Whole,
+}
+
+/// The part of a limit that is held back, and how much longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reserve {
+    pub part: HeldBack,
+    /// Microseconds until nothing is held back any more, if no silent node is heard of before.
+    pub left_us: u64,
+}
+
+impl Reserve {
+    pub const NOTHING: Self = Self {
+        part: HeldBack::Nothing,
+        left_us: 0,
+    };
 }
 
 impl HeldBack {

@@ -4,7 +4,8 @@
 //! Guarantees an answer for each algorithm to each question; the arithmetic is in
 //! [`token_bucket`] and [`window`](crate::algorithm::window).
 
-use crate::algorithm::held_back::HeldBack;
+use crate::algorithm::held_back::{HeldBack, Reserve};
+use crate::algorithm::level::Level;
 use crate::algorithm::token_bucket;
 use crate::algorithm::token_bucket::TokenBucket;
 use crate::algorithm::window::{Span, Timestamp, Window};
@@ -92,6 +93,42 @@ impl Quota {
         match self {
             Self::TokenBucket(_) => held.refund(charge).min(token_bucket::MAX_TICKS),
             Self::Window(_) => charge,
+        }
+    }
+
+    /// The level of a client whose request of `tokens` was decided while a part was held back.
+    /// `level` is that of the store, and `whole_retry_us` the wait in a window of which nothing is
+    /// held back.
+    pub fn level_holding_back(
+        self,
+        reserve: Reserve,
+        tokens: u64,
+        level: Level,
+        whole_retry_us: u64,
+    ) -> Level {
+        let Reserve { part, left_us } = reserve;
+        if part == HeldBack::Nothing {
+            return level;
+        }
+        let mut remaining = level.remaining;
+        let mut whole_retry_us = whole_retry_us;
+        if let Self::TokenBucket(bucket) = self {
+            let charge = bucket.charge(tokens);
+            let extra = self.holding_back(part, tokens).0.saturating_sub(charge);
+            let backlog = bucket.tick_rate().ticks(level.reset_after_us);
+            let fitting = bucket.usable().saturating_sub(backlog) / part.scaled(bucket.charge(1));
+            // The time may be by another version of the limit, and tokens are rounded.
+            remaining = fitting.clamp(part.quota(remaining), part.quota(remaining + 1));
+            whole_retry_us = level
+                .retry_after_us
+                .saturating_sub(extra / bucket.ticks_per_us());
+        }
+        // At least 1: a level with no wait denies nothing.
+        let longest_us = whole_retry_us.max(left_us).max(1);
+        Level {
+            remaining,
+            retry_after_us: level.retry_after_us.min(longest_us),
+            ..level
         }
     }
 

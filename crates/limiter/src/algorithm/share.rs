@@ -2,8 +2,9 @@
 //!
 //! Guarantees that the parts of all nodes together never exceed the limit, as long as the nodes
 //! agree on how many they are. A node of `n` enforces a `n`-th of rate and burst. Where that is
-//! smaller than one request, the shares would deny everything, so the whole limit of such a key
-//! belongs to one node, found by a hash that all nodes share; the others deny.
+//! smaller than one request, the shares would deny everything. Such a limit is divided among as
+//! many nodes as have room for a request each, found by a hash of the key that all nodes share; the
+//! others deny.
 
 use crate::algorithm::concurrency::ConcurrencyLimit;
 use crate::algorithm::held_back::HeldBack;
@@ -71,13 +72,14 @@ impl Share {
         (self.rank < self.nodes).then_some(self.rank)
     }
 
-    /// The number of parts of the limit of `key`, of which this node enforces one: 1 if it has the
-    /// whole of it. `None`: another node has. `largest_cost` is the most tokens that any request
-    /// takes of the limit. The answer must not depend on the single request, or a node would grant
-    /// dear requests from the whole while others grant cheap ones from their shares.
+    /// The number of parts of the limit of `key`, of which this node enforces one. `None`: it has
+    /// none. `largest_cost` is the most tokens that any request takes of the limit. The answer must
+    /// not depend on the single request, or a node would grant dear requests from a larger part
+    /// while others grant cheap ones from theirs.
     #[inline]
     pub fn parts(self, key: &[u8], quota: Quota, largest_cost: u64) -> Option<u32> {
-        self.parts_if(quota.shared_by(self.nodes).holds(largest_cost), key)
+        let parts = self.parts_of(quota, largest_cost);
+        self.has_one_of(parts, self.rank, key).then_some(parts)
     }
 
     /// Like [`Self::parts`], for a limit of requests in flight.
@@ -88,12 +90,17 @@ impl Share {
         limit: ConcurrencyLimit,
         largest_cost: u64,
     ) -> Option<u32> {
-        self.parts_if(largest_cost <= limit.shared_by(self.nodes).most(), key)
+        let parts = self.most_parts(limit.most(), largest_cost);
+        self.has_one_of(parts, self.rank, key).then_some(parts)
+    }
+
+    /// Whether the node with this rank has a part of the limit of `key`.
+    pub(crate) fn has_part(self, rank: u32, key: &[u8], quota: Quota, largest_cost: u64) -> bool {
+        self.has_one_of(self.parts_of(quota, largest_cost), rank, key)
     }
 
     /// The part of the limit that this node, which reaches the store, holds back for silent nodes
-    /// with these ranks. A limit that cannot be divided (see [`Self::parts`]) is held back if its
-    /// owner is silent.
+    /// with these ranks: their parts (see [`Self::parts`]).
     pub fn held_back(
         self,
         key: &[u8],
@@ -101,19 +108,19 @@ impl Share {
         largest_cost: u64,
         silent: &[u32],
     ) -> HeldBack {
-        let nodes = self.nodes;
-        let count = self.bounded(u32::try_from(silent.len()).unwrap_or(u32::MAX));
-        if count == 0 {
+        let nodes = self.parts_of(quota, largest_cost);
+        let silent = silent.iter();
+        let with_part = silent.filter(|rank| self.has_one_of(nodes, **rank, key));
+        let mut silent = u32::try_from(with_part.count()).unwrap_or(u32::MAX);
+        if nodes == self.nodes {
+            silent = self.bounded(silent);
+        }
+        if silent == 0 {
             HeldBack::Nothing
-        } else if quota.shared_by(nodes).holds(largest_cost) {
-            HeldBack::Shares {
-                nodes,
-                silent: count,
-            }
-        } else if silent.iter().any(|rank| self.is_owner(*rank, key)) {
-            HeldBack::Whole
+        } else if silent < nodes {
+            HeldBack::Shares { nodes, silent }
         } else {
-            HeldBack::Nothing
+            HeldBack::Whole
         }
     }
 
@@ -128,20 +135,36 @@ impl Share {
         silent.min(self.nodes.saturating_sub(1))
     }
 
-    /// The number of parts of a limit that can be divided or not.
-    fn parts_if(self, is_divisible: bool, key: &[u8]) -> Option<u32> {
-        if is_divisible {
-            Some(self.nodes)
-        } else if self.is_owner(self.rank, key) {
-            Some(1)
-        } else {
-            None
+    /// The number of nodes that have a part of a limit: all, or as many as have room for its
+    /// largest request, or one.
+    #[inline]
+    fn parts_of(self, quota: Quota, largest_cost: u64) -> u32 {
+        if quota.shared_by(self.nodes).holds(largest_cost) {
+            return self.nodes;
         }
+        let mut parts = self.most_parts(quota.burst(), largest_cost);
+        // A leased limit keeps a part of each share back.
+        while parts > 1 && !quota.shared_by(parts).holds(largest_cost) {
+            parts -= 1;
+        }
+        parts
     }
 
-    /// Whether the node with this rank has the whole of a limit that cannot be divided.
-    fn is_owner(self, rank: u32, key: &[u8]) -> bool {
-        fnv1a(key) % u64::from(self.nodes) == u64::from(rank)
+    /// The nodes that could have `largest_cost` of `tokens` each, one at least.
+    fn most_parts(self, tokens: u64, largest_cost: u64) -> u32 {
+        let parts = tokens.checked_div(largest_cost).unwrap_or(u64::MAX).max(1);
+        u32::try_from(parts).map_or(self.nodes, |parts| parts.min(self.nodes))
+    }
+
+    /// Whether the node with this rank has one of `parts` parts of the limit of `key`.
+    #[inline]
+    fn has_one_of(self, parts: u32, rank: u32, key: &[u8]) -> bool {
+        if parts >= self.nodes {
+            return true;
+        }
+        let nodes = u64::from(self.nodes);
+        let first = fnv1a(key) % nodes;
+        rank < self.nodes && (u64::from(rank) + nodes - first) % nodes < parts.into()
     }
 }
 
@@ -157,6 +180,7 @@ mod tests {
     use std::num::NonZeroU64;
 
     use super::*;
+    use crate::algorithm::concurrency::Scope;
     use crate::algorithm::token_bucket::TokenBucket;
 
     fn quota(tokens: u64, burst: u64) -> Quota {
@@ -169,17 +193,32 @@ mod tests {
     }
 
     #[test]
-    fn a_share_smaller_than_a_request_makes_one_node_the_owner() {
-        let tiny = quota(2, 2);
+    fn a_limit_smaller_than_a_request_of_each_node_is_divided_among_as_many_as_have_room() {
         for key in [b"a".as_slice(), b"b", b"c", b"per-user\0alice"] {
-            let owners = (0..3)
-                .filter(|rank| Share::new(3, *rank).parts(key, tiny, 1) == Some(1))
-                .count();
-            let deniers = (0..3)
-                .filter(|rank| Share::new(3, *rank).parts(key, tiny, 1).is_none())
-                .count();
-            assert_eq!((owners, deniers), (1, 2));
+            for (burst, nodes, owners) in [(2, 3, 2), (1, 3, 1), (3, 8, 3), (3, 2, 2)] {
+                let tiny = quota(burst, burst);
+                let parts: Vec<_> = (0..nodes)
+                    .filter_map(|rank| Share::new(nodes, rank).parts(key, tiny, 1))
+                    .collect();
+                assert_eq!(parts, vec![owners; owners as usize], "{burst} of {nodes}");
+                assert!(tiny.shared_by(owners).holds(1));
+            }
         }
+    }
+
+    #[test]
+    fn permits_are_divided_among_as_many_nodes_as_can_admit_the_largest_request() {
+        let limit = ConcurrencyLimit::new(5, Scope::Fleet);
+        let parts = |largest_cost| {
+            let nodes = (0..4).map(|rank| Share::new(4, rank));
+            nodes
+                .filter_map(|share| share.permit_parts(b"k", limit, largest_cost))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            [parts(1), parts(2), parts(3)],
+            [vec![4; 4], vec![2; 2], vec![1]]
+        );
     }
 
     #[test]
@@ -232,14 +271,31 @@ mod tests {
     }
 
     #[test]
+    fn a_small_limit_is_held_back_for_those_that_have_a_part_of_it() {
+        let small = quota(2, 2);
+        let owners: Vec<u32> = (0..3)
+            .filter(|rank| Share::new(3, *rank).parts(b"k", small, 1).is_some())
+            .collect();
+        let [first, second] = owners.try_into().unwrap();
+        let held = |silent: &[u32]| Share::new(3, 0).held_back(b"k", small, 1, silent);
+        let half = HeldBack::Shares {
+            nodes: 2,
+            silent: 1,
+        };
+        assert_eq!([held(&[first]), held(&[second])], [half; 2]);
+        assert_eq!(held(&[first, second]), HeldBack::Whole);
+        assert_eq!(held(&[3 - first - second]), HeldBack::Nothing);
+    }
+
+    #[test]
     fn a_limit_that_one_node_owns_alone_is_held_back_if_that_one_is_silent() {
-        let tiny = quota(2, 2);
+        let tiny = quota(1, 1);
         let owner = (0..3)
             .find(|rank| Share::new(3, *rank).parts(b"k", tiny, 1).is_some())
             .unwrap();
         let held = Share::new(3, 0).held_back(b"k", tiny, 1, &[owner]);
-        assert_eq!((held, held.quota(2)), (HeldBack::Whole, 0));
-        assert!(held.charge(1, 2) > 2);
+        assert_eq!((held, held.quota(1)), (HeldBack::Whole, 0));
+        assert!(held.charge(1, 1) > 1);
         assert_eq!(
             held.scaled(1),
             1,

@@ -393,7 +393,7 @@ impl Settlement {
         let mut change = self.change;
         match &mut change {
             Change::Charge { charge, .. } => {
-                *charge = quota.charge_holding_back(share.held_back(&merged), *charge)
+                *charge = quota.charge_holding_back(share.held_back(&merged).part, *charge)
             }
             Change::Refund { charge, .. } => {
                 let timeout_us = u64::try_from(client.timeout().as_micros()).unwrap_or(u64::MAX);

@@ -200,7 +200,9 @@ impl StoreClient {
                 continue;
             }
             if policy.on_outage.is_local() {
-                self.node.memory.observe(charge, level, now_us);
+                // This node's own share is of what is held back too.
+                let whole = grant.whole.get(index).unwrap_or(level);
+                self.node.memory.observe(charge, whole, now_us);
             }
             if grant.units < units && level.retry_after_us > 0 {
                 let cost = store::cost_of(charges, charge);

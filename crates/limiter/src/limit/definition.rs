@@ -74,6 +74,16 @@ impl OnOutage {
         }
     }
 
+    /// The microseconds without the store for which this node enforces its share.
+    #[must_use]
+    pub fn local_us(self) -> u64 {
+        match self {
+            Self::Local => u64::MAX,
+            Self::LocalFor { time, .. } => u64::try_from(time.as_micros()).unwrap_or(u64::MAX),
+            Self::Allow | Self::Deny => 0,
+        }
+    }
+
     /// Whether this node enforces its share, for some time at least.
     #[must_use]
     pub fn is_local(self) -> bool {

@@ -104,6 +104,9 @@ impl Node {
                     self.foreign_keys
                         .remember(&adjustment.key, clock::monotonic_micros());
                 }
+                (Ok(AdjustmentOutcome::OtherAlgorithm), Change::Charge { .. }) => {
+                    self.debts_waived.increment(1);
+                }
                 (Ok(AdjustmentOutcome::Applied), Change::Refund { .. }) => {
                     self.denials.forget(&adjustment.key)
                 }

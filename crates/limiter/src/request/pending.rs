@@ -100,6 +100,7 @@ impl NewCheck {
                         quota,
                         cost,
                         largest_cost,
+                        local_us: on_outage.local_us(),
                     },
                     policy,
                 )

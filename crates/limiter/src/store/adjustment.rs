@@ -39,6 +39,9 @@ pub enum AdjustmentOutcome {
     Applied,
     /// The key holds a value that is not Tollgate's. It stays as it is.
     Foreign,
+    /// Tokens of the key are out by another algorithm: the limit began anew, or is about to. They
+    /// stay as they are.
+    OtherAlgorithm,
 }
 
 /// The outcome of a call with these results: the first error, if there is one.

@@ -21,6 +21,7 @@ pub(crate) struct MergedCharge<'a> {
     pub quota: Quota,
     pub cost: u64,
     pub largest_cost: u64,
+    pub local_us: u64,
 }
 
 impl<'a> MergedCharge<'a> {
@@ -31,12 +32,14 @@ impl<'a> MergedCharge<'a> {
             quota,
             cost,
             largest_cost,
+            local_us,
         } = *charge;
         Self {
             key: key.as_bytes(),
             quota,
             cost,
             largest_cost,
+            local_us,
         }
     }
 }

@@ -46,6 +46,9 @@ pub struct BucketCharge {
     /// requests alike, whether the limit can be divided among nodes (see
     /// [`crate::algorithm::share`]).
     pub largest_cost: u64,
+    /// The microseconds for which a node without the store admits its share of the limit. The
+    /// others hold the share back for so long.
+    pub local_us: u64,
 }
 
 impl BucketCharge {
@@ -75,6 +78,9 @@ pub struct Grant {
     pub at_us: u64,
     /// The places of the charges whose keys hold a foreign value. Nearly always none.
     pub foreign: SmallVec<[usize; 2]>,
+    /// The levels of the whole limits, while parts of them are held back. Empty: they are the
+    /// levels.
+    pub whole: Box<[Level]>,
 }
 
 /// A level per charge. More than four limits on a request go to the heap.
@@ -179,6 +185,7 @@ pub(crate) async fn probe_bucket<S: Store + ?Sized>(
         quota: bucket.into(),
         cost: 1,
         largest_cost: 1,
+        local_us: u64::MAX,
     };
     let answer = timeout(
         store.timeout(),

@@ -435,11 +435,13 @@ fn nodes_in_an_outage_admit_together_what_redis_left_and_the_rate() {
 }
 
 #[test]
-fn a_limit_too_small_to_share_belongs_to_one_node() {
-    let (admitted, admitting) = outage(5, shape(2, SECOND, 2), 1, 0, 10 * SECOND);
-    assert_eq!(admitting, 1);
-    admitted.assert_within(2, SECOND, 2);
-    assert!(admitted.total() >= 21);
+fn a_limit_too_small_for_all_nodes_belongs_to_as_many_as_have_room() {
+    for (burst, owners) in [(1, 1), (2, 2), (3, 3)] {
+        let (admitted, admitting) = outage(5, shape(2, SECOND, burst), 1, 0, 10 * SECOND);
+        assert_eq!(admitting, owners);
+        admitted.assert_within(2, SECOND, burst);
+        assert!(admitted.total() >= 20);
+    }
 }
 
 #[test]

@@ -78,10 +78,11 @@ async fn the_share_of_a_node_whose_calls_are_late_is_held_back_though_it_is_hear
     })
     .await;
     let tokens = |name: String| charge(&name, shape(100, HOUR, 100), 1);
-    let weight = |name: String| {
-        let tokens = tokens(name);
-        let other = &other;
-        async move { 100 - decide(&other.limiter, &[tokens]).await.levels[0].remaining }
+    let direct = connected(&late.server.spec()).await;
+    let weight = async |name: String| {
+        let tokens = [tokens(name)];
+        decide(&other.limiter, &tokens).await;
+        100 - direct.take(&tokens, 0).await.unwrap().levels[0].remaining
     };
     assert_eq!(weight("before".to_owned()).await, 1);
     late.way.round_trips_take(LATENCY);
@@ -93,8 +94,8 @@ async fn the_share_of_a_node_whose_calls_are_late_is_held_back_though_it_is_hear
     let tries = AtomicU64::new(0);
     let weighs = |expected: u64| {
         let name = format!("k{}", tries.fetch_add(1, Ordering::Relaxed));
-        let weight = weight(name);
-        async move { weight.await == expected }
+        let weight = &weight;
+        async move { weight(name).await == expected }
     };
     eventually("the other holds half of the limit back", || weighs(2)).await;
     assert!(late.node.breaker.is_open());

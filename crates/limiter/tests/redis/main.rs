@@ -9,6 +9,7 @@
 
 mod debts;
 mod delaying_proxy;
+mod fleet;
 mod inspect;
 mod late_answers;
 mod outage;

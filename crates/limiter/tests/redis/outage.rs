@@ -221,14 +221,14 @@ async fn flat_out(nodes: &[LimiterNode], limit: TokenBucket, each: u32) -> u32 {
 }
 
 /// A connection to a server that can start to swallow what is sent, both ways, and still accepts.
-struct SwallowingProxy {
-    address: SocketAddr,
+pub struct SwallowingProxy {
+    pub address: SocketAddr,
     swallow: watch::Sender<bool>,
     _tasks: JoinSet<()>,
 }
 
 impl SwallowingProxy {
-    async fn to(port: u16) -> Self {
+    pub async fn to(port: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (swallow, swallowing) = watch::channel(false);

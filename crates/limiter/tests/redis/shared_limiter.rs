@@ -111,8 +111,8 @@ async fn a_process_that_drops_its_limiter_leaves_no_connection_and_no_place_in_t
     let server = RedisServer::start();
     let stays = connect(&server).await;
     let goes = connect(&server).await;
-    // Three of each process: for requests, for heartbeats, for operators' changes. And the one that
-    // asks.
+    // Four of each process: for requests, for heartbeats, for operators' changes, and one that ends
+    // with the process. And the one that asks.
     let clients = || {
         server
             .command(&["CLIENT", "LIST"])
@@ -120,13 +120,13 @@ async fn a_process_that_drops_its_limiter_leaves_no_connection_and_no_place_in_t
             .count()
     };
     assert_eq!(status(&goes, "a").await, StatusCode::OK);
-    eventually("all connections are up", || async { clients() == 7 }).await;
+    eventually("all connections are up", || async { clients() == 9 }).await;
     eventually("the two know each other", || async {
         stays.processes() == 2
     })
     .await;
     drop(goes);
-    eventually("its connections close", || async { clients() == 4 }).await;
+    eventually("its connections close", || async { clients() == 5 }).await;
     eventually("its place is free", || async { stays.processes() == 1 }).await;
 }
 

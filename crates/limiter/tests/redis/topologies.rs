@@ -64,37 +64,6 @@ async fn a_wrong_password_is_an_outage_until_the_acl_is_mended() {
 }
 
 #[tokio::test]
-async fn a_right_that_is_taken_away_is_an_outage_until_it_is_given_back() {
-    let server = RedisServer::start();
-    // No more than docs/configuration/store.md says.
-    let commands = "evalsha eval get set del time pexpire zadd zrem zcard zrange zrangebyscore zremrangebyscore hget hset hdel hmget";
-    let rights: Vec<_> = commands
-        .split(' ')
-        .map(|command| format!("+{command}"))
-        .collect();
-    let login = ["ACL", "SETUSER", "gate", "on", ">hunter2", "~t:*", "-@all"];
-    server.command(
-        &login
-            .into_iter()
-            .chain(rights.iter().map(String::as_str))
-            .collect::<Vec<_>>(),
-    );
-    let spec = spec(format!("redis://gate:hunter2@127.0.0.1:{}", server.port()));
-    let node = LimiterNode::started(&spec).await;
-    assert_eq!(
-        connected(&spec)
-            .await
-            .read("plans", &[Key::from("acme")])
-            .await,
-        Ok(vec![None])
-    );
-    server.command(&["ACL", "SETUSER", "gate", "resetkeys"]);
-    node.notices_the_outage().await;
-    server.command(&["ACL", "SETUSER", "gate", "~t:*"]);
-    node.recovers().await;
-}
-
-#[tokio::test]
 async fn a_unix_socket_is_a_redis_like_any_other() {
     let mut server = RedisServer::start_with(&|_, dir| {
         vec![

@@ -34,6 +34,7 @@ impl BoundedRecords {
             quota: self.bound.into(),
             cost: 1,
             largest_cost: 1,
+            local_us: u64::MAX,
         };
         self.buckets
             .take_at(&[charge], 1, clock::monotonic_micros(), Share::WHOLE)

@@ -27,6 +27,7 @@ fn charge(key: &str, tokens: u64) -> BucketCharge {
         quota: bucket.into(),
         cost: 1,
         largest_cost: 1,
+        local_us: u64::MAX,
     }
 }
 

@@ -25,5 +25,6 @@ fn charge(bucket: TokenBucket, cost: u64) -> BucketCharge {
         quota: bucket.into(),
         cost,
         largest_cost: cost,
+        local_us: u64::MAX,
     }
 }

@@ -27,6 +27,7 @@ fn ask(key: &str, burst: u64) -> BucketCharge {
         quota: shape.into(),
         cost: 1,
         largest_cost: 1,
+        local_us: u64::MAX,
     }
 }
 

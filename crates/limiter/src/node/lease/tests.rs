@@ -25,6 +25,7 @@ fn charge(tokens: u64, burst: u64, cost: u64) -> BucketCharge {
         quota: shape.into(),
         cost,
         largest_cost: cost,
+        local_us: u64::MAX,
     }
 }
 

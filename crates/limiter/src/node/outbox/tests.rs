@@ -221,7 +221,7 @@ proptest! {
         for (what, key, cost, fates) in steps {
             match what {
                 0 | 1 => {
-                    let charge = BucketCharge { key: keys[key].clone(), quota: bucket(), cost, largest_cost: 60 };
+                    let charge = BucketCharge { key: keys[key].clone(), quota: bucket(), cost, largest_cost: 60, local_us: u64::MAX };
                     debts.incur(&charge, 1, 0, Timestamp::default());
                     *admitted.entry(keys[key].clone()).or_default() += bucket().charge(cost);
                 }

@@ -139,6 +139,7 @@ impl AppliedLimit {
                 quota,
                 cost,
                 largest_cost,
+                local_us: u64::MAX,
             }),
             CompiledAlgorithm::Permits(limit) => {
                 BucketUse::Permits(PermitNeed { key, limit, cost })

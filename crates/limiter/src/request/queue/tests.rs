@@ -51,6 +51,7 @@ impl Fixture {
             quota: bucket.into(),
             cost: 1,
             largest_cost: 1,
+            local_us: u64::MAX,
         })
     }
 

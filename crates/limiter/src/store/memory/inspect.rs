@@ -76,6 +76,7 @@ mod tests {
             quota: shape.into(),
             cost: 1,
             largest_cost: 1,
+            local_us: u64::MAX,
         }
     }
 

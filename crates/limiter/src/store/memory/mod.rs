@@ -151,6 +151,7 @@ impl MemoryStore {
             levels: smallvec![level],
             at_us: now_us,
             foreign: SmallVec::new(),
+            whole: Box::default(),
         }
     }
 
@@ -375,6 +376,7 @@ impl<'a> BucketCharging<'a> {
             quota,
             cost,
             largest_cost,
+            ..
         } = *charge;
         Self {
             key,
@@ -397,7 +399,7 @@ impl<'a> BucketCharging<'a> {
     fn charge(&mut self, granted: u32, units: u32) -> Level {
         match self.parts {
             Some(parts) => self.found.state.charge(parts, self.cost, granted, units),
-            None => self.elsewhere(granted < units),
+            None => Self::elsewhere(granted < units),
         }
     }
 
@@ -429,19 +431,20 @@ impl<'a> BucketCharging<'a> {
         }
     }
 
-    /// The bucket of a limit that is another node's alone is not stored here.
+    /// The bucket of a limit that is other nodes' alone is not stored here.
     fn is_to_store(&self) -> bool {
         self.parts.is_some() && self.found.state.is_changed()
     }
 
-    /// The level where the limit is another node's as long as the store is away. Nothing is left
-    /// here; the retry time is a guess, the time in which the limit yields one such request.
-    fn elsewhere(&self, denied: bool) -> Level {
-        let wait = self.quota.pace_us(self.cost);
-        Level {
-            remaining: 0,
-            retry_after_us: if denied { wait } else { 0 },
-            reset_after_us: wait,
+    /// The level where the limit is other nodes' as long as the store is away.
+    fn elsewhere(denied: bool) -> Level {
+        if denied {
+            Level::DENIED_WITHOUT_STORE
+        } else {
+            Level {
+                retry_after_us: 0,
+                ..Level::DENIED_WITHOUT_STORE
+            }
         }
     }
 }

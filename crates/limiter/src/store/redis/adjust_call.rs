@@ -230,6 +230,7 @@ fn parse(reply: &[i64], buckets: usize) -> Option<Vec<AdjustmentOutcome>> {
         .map(|number| match number {
             1 => Some(AdjustmentOutcome::Applied),
             0 => Some(AdjustmentOutcome::Foreign),
+            2 => Some(AdjustmentOutcome::OtherAlgorithm),
             _ => None,
         })
         .collect()
@@ -242,10 +243,14 @@ mod tests {
     #[test]
     fn a_reply_of_another_form_is_an_error() {
         assert_eq!(
-            parse(&[1, 5, 1, 0], 2),
-            Some(vec![AdjustmentOutcome::Applied, AdjustmentOutcome::Foreign])
+            parse(&[1, 5, 1, 0, 2], 3),
+            Some(vec![
+                AdjustmentOutcome::Applied,
+                AdjustmentOutcome::Foreign,
+                AdjustmentOutcome::OtherAlgorithm
+            ])
         );
-        for reply in [&[1_i64, 5][..], &[1, 5, 1], &[1, 5, 1, 2], &[]] {
+        for reply in [&[1_i64, 5][..], &[1, 5, 1], &[1, 5, 1, 3], &[]] {
             assert_eq!(parse(reply, 2), None, "{reply:?}");
         }
     }

@@ -1,10 +1,14 @@
 //! Announces this node to the fleet, and learns how many nodes share the limits and which of them
 //! this is.
 //!
-//! Guarantees that the count comes from Redis and by Redis's clock, that it outlives Redis (the
-//! last one known stays), and that a count that falls is believed only after nodes had time to
-//! announce themselves: an emptied Redis must not make each node take the whole of every limit. A
-//! node that falls silent counts for the store's `autonomy`: it may be enforcing its share alone.
+//! Guarantees that the count comes from Redis and by Redis's clock, and that it outlives Redis: the
+//! last one known stays, and a Redis that lost its data is told who was there. A node that falls
+//! silent counts for its own `autonomy`: it may be enforcing its share alone. Not so a node whose
+//! process is known to have ended (`witness`).
+
+mod known_fleet;
+mod member;
+mod witness;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,12 +16,14 @@ use std::time::Duration;
 use fred::types::{Key, Value};
 use fred::util::redis_keyslot;
 
-use crate::algorithm::share::Share;
-use crate::clock::{self, Instant};
+use crate::clock;
 use crate::store::StoreError;
 use crate::store::fleet_share::{FleetShare, NOTICE_US};
 use crate::store::redis::connection::connector::{CallLimits, ConnectError, ConnectionEvents};
 use crate::store::redis::connection::spec::RedisSpec;
+use crate::store::redis::heartbeat::known_fleet::KnownFleet;
+use crate::store::redis::heartbeat::member::{Beat, Member, SILENCE};
+use crate::store::redis::heartbeat::witness::Witness;
 use crate::store::redis::topology::any_topology::Topology;
 use crate::store::redis::topology::server::CallError;
 use crate::store::redis::{fleet_nodes, script};
@@ -25,16 +31,8 @@ use crate::store::redis::{fleet_nodes, script};
 /// How often a node announces itself.
 const BEAT: Duration = Duration::from_millis(500);
 
-/// A node that was not heard of for so long is silent: one beat may be lost, and the next be late
-/// by half of its time.
-const SILENCE: Duration = Duration::from_millis(1_250);
-
 // The others learn of a silent node with their own next beat and its round trip.
 const _: () = assert!(SILENCE.as_micros() + BEAT.as_micros() < NOTICE_US as u128);
-
-/// A lower count is believed after so long: nodes have connected to a Redis that lost its data, and
-/// announced themselves.
-const BELIEF: Duration = Duration::from_secs(3);
 
 /// No request waits for a beat. A lost one delays no other.
 const TIMEOUT: Duration = BEAT;
@@ -50,20 +48,20 @@ pub struct Heartbeat {
     keys: Vec<Key>,
     id: String,
     share: Arc<FleetShare>,
-    /// A node that was silent for so long is gone.
+    /// When this node was silent for so long, the others count it as gone.
     autonomy: Duration,
     statement: Option<NodeStatement>,
+    witness: Witness,
 }
 
-/// The answer to a beat.
-struct Beat {
-    share: Share,
-    /// The ranks of the nodes that are silent.
-    silent: Vec<u32>,
+/// Changes of the set of nodes, beside this node's own.
+#[derive(Default)]
+struct Corrections {
+    /// Nodes whose processes ended.
+    ended: Vec<Member>,
+    /// Nodes that Redis lost.
+    lost: Vec<Member>,
 }
-
-/// Since when the count is lower than the one that is believed.
-type LowerSince = Option<Instant>;
 
 impl Heartbeat {
     /// Starts connecting, in the current runtime, and returns at once. The node is announced by
@@ -72,13 +70,15 @@ impl Heartbeat {
     /// # Errors
     /// When the URL is invalid, or TLS cannot be set up.
     pub fn join(spec: &RedisSpec, share: Arc<FleetShare>) -> Result<Self, ConnectError> {
+        let limits = CallLimits::strict(TIMEOUT);
         Ok(Self {
-            topology: Topology::start(spec, CallLimits::strict(TIMEOUT), ConnectionEvents::Logged)?,
+            topology: Topology::start(spec, limits, ConnectionEvents::Logged)?,
             keys: fleet_nodes::keys(&spec.key_prefix),
             id: format!("{:032x}", fastrand::u128(..)),
             share,
             autonomy: spec.autonomy.max(SILENCE),
             statement: None,
+            witness: Witness::new(Topology::start(spec, limits, ConnectionEvents::Silent)?),
         })
     }
 
@@ -96,25 +96,24 @@ impl Heartbeat {
 
     /// Announces this node twice a second and keeps the share up to date. Runs until dropped.
     pub async fn run(&self) {
-        let mut lower_since = LowerSince::None;
-        let mut answered_at = clock::now();
+        let mut known = KnownFleet::new(&self.id, self.share.get());
+        self.witness.look(self.hash_slot()).await;
         loop {
             let begun_at = clock::now();
             let begun_us = clock::monotonic_micros();
-            match self.beat(self.autonomy).await {
-                Ok(mut beat) => {
-                    if begun_at.saturating_duration_since(answered_at) >= SILENCE {
-                        // Nobody may have reached Redis: those who look silent are heard of in a
-                        // moment.
-                        beat.silent.clear();
-                    }
-                    answered_at = clock::now();
+            match self.beat(&known).await {
+                Ok(beat) => {
                     self.share.note_announced(begun_us);
-                    self.learn(beat, &mut lower_since);
+                    let silent = known.learn(beat, begun_at);
+                    self.share.set(known.share(), silent);
+                    self.witness.look(self.hash_slot()).await;
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "this node could not announce itself");
-                    if clock::now().saturating_duration_since(answered_at) >= self.autonomy {
+                    let unheard = known.unanswered_for();
+                    if unheard >= SILENCE {
+                        self.share.note_unannounced(&error);
+                    }
+                    if unheard >= self.autonomy {
                         // Nobody is known to be silent any more.
                         self.share.set(self.share.get(), Vec::new());
                     }
@@ -127,41 +126,78 @@ impl Heartbeat {
     }
 
     /// Takes this node out, so that the others need not wait for its silence, and closes the
-    /// connection.
+    /// connections.
     pub async fn leave(&self) {
-        if let Err(error) = self.beat(Duration::ZERO).await {
+        let left = self.call(String::new(), &Corrections::default()).await;
+        if let Err(error) = left {
             tracing::debug!(%error, "this node could not take itself out of the fleet");
         }
-        self.topology.quit().await;
+        tokio::join!(self.topology.quit(), self.witness.quit());
     }
 
-    async fn beat(&self, ttl: Duration) -> Result<Beat, StoreError> {
+    /// Announces this node: once more, where Redis is wrong about the others.
+    async fn beat(&self, known: &KnownFleet) -> Result<Beat, StoreError> {
+        let own = format!(
+            "{}:{}:{}",
+            self.id,
+            self.autonomy.as_millis(),
+            self.witness.announced()
+        );
+        let beat = self.call(own.clone(), &Corrections::default()).await?;
+        let slot = self.hash_slot();
+        let silent = beat
+            .members
+            .iter()
+            .filter(|member| member.is_silent() && member.id() != self.id);
+        let mut corrections = Corrections {
+            ended: self.witness.ended(silent, slot).await,
+            lost: Vec::new(),
+        };
+        if !beat.was_known {
+            corrections.lost = known.others();
+        }
+        if corrections.ended.is_empty() && corrections.lost.is_empty() {
+            return Ok(beat);
+        }
+        let corrected = self.call(own, &corrections).await?;
+        Ok(Beat {
+            was_known: beat.was_known,
+            ..corrected
+        })
+    }
+
+    /// Runs the script. `own`: see there.
+    async fn call(&self, own: String, corrections: &Corrections) -> Result<Beat, StoreError> {
+        let mut args = vec![Value::from(self.id.as_str()), Value::from(own)];
         // A store that is late for requests may be in time for this.
-        let alone = Value::Integer((self.share.alone_for() >= SILENCE - BEAT).into());
-        let statement = Value::Bytes(self.statement().into());
-        let slot = redis_keyslot(self.keys[0].as_bytes());
-        let reply: Result<Vec<i64>, _> = self
+        let alone = self.share.alone_for() >= SILENCE - BEAT;
+        args.push(millis(if alone { SILENCE } else { Duration::ZERO }));
+        args.push(Value::Bytes(self.statement().into()));
+        let Corrections { ended, lost } = corrections;
+        args.push(Value::Integer(
+            i64::try_from(ended.len()).unwrap_or(i64::MAX),
+        ));
+        args.extend(ended.iter().map(|member| Value::from(member.text())));
+        for member in lost {
+            args.extend([Value::from(member.text()), millis(member.unheard_for())]);
+        }
+        let reply: Result<Vec<String>, _> = self
             .topology
-            .run(&script::HEARTBEAT, slot, |_| {
-                let args = vec![
-                    Value::from(self.id.as_str()),
-                    millis(ttl),
-                    millis(SILENCE),
-                    alone.clone(),
-                    statement.clone(),
-                ];
-                (self.keys.clone(), args)
+            .run(&script::HEARTBEAT, self.hash_slot(), |_| {
+                (self.keys.clone(), args.clone())
             })
             .await;
         let reply = reply.map_err(CallError::for_one_key)?;
-        let numbers: Result<Vec<u32>, _> = reply.into_iter().map(u32::try_from).collect();
-        match numbers.as_deref() {
-            Ok([nodes, rank, silent @ ..]) => Ok(Beat {
-                share: Share::new(*nodes, *rank),
-                silent: silent.to_vec(),
-            }),
-            _ => Err(StoreError::Protocol),
-        }
+        let (was_known, members) = reply.split_first().ok_or(StoreError::Protocol)?;
+        let members = members.chunks(2).map(Member::read).collect::<Option<_>>();
+        Ok(Beat {
+            was_known: was_known == "1",
+            members: members.ok_or(StoreError::Protocol)?,
+        })
+    }
+
+    fn hash_slot(&self) -> u16 {
+        redis_keyslot(self.keys[0].as_bytes())
     }
 
     fn statement(&self) -> Vec<u8> {
@@ -174,15 +210,6 @@ impl Heartbeat {
             Vec::new()
         } else {
             statement
-        }
-    }
-
-    fn learn(&self, beat: Beat, lower_since: &mut LowerSince) {
-        let fewer = beat.share.nodes() < self.share.get().nodes();
-        let since = *lower_since.get_or_insert_with(clock::now);
-        if !fewer || clock::now().saturating_duration_since(since) >= BELIEF {
-            *lower_since = None;
-            self.share.set(beat.share, beat.silent);
         }
     }
 }

@@ -183,6 +183,7 @@ fn grant_of(charges: &MergedCharges<'_>, reply: &SlotReply) -> Grant {
         levels: charges.spread(&reply.levels),
         at_us: reply.at_us,
         foreign,
+        whole: charges.spread(&reply.whole).into_vec().into(),
     }
 }
 
@@ -208,6 +209,17 @@ fn merged(charges: &MergedCharges<'_>, grants: &[SlotGrant], units: u32) -> Gran
             }
         }
     }
+    let mut whole = Vec::new();
+    if grants.iter().any(|grant| !grant.reply.whole.is_empty()) {
+        whole.clone_from(&levels);
+        for SlotGrant { places, reply } in grants {
+            for (place, replied) in places.iter().zip(&reply.whole) {
+                if let Some(level) = whole.get_mut(*place) {
+                    *level = *replied;
+                }
+            }
+        }
+    }
     let at_us = grants
         .iter()
         .map(|grant| grant.reply.at_us)
@@ -218,5 +230,6 @@ fn merged(charges: &MergedCharges<'_>, grants: &[SlotGrant], units: u32) -> Gran
         levels: charges.spread(&levels),
         at_us,
         foreign: charges.charges_at(&foreign),
+        whole: charges.spread(&whole).into_vec().into(),
     }
 }

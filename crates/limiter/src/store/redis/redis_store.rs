@@ -16,7 +16,7 @@ use futures_util::future::{BoxFuture, ready};
 use tokio::time::timeout_at;
 
 use crate::algorithm::concurrency::GrantedPermits;
-use crate::algorithm::held_back::HeldBack;
+use crate::algorithm::held_back::Reserve;
 use crate::clock;
 use crate::limit::key::Key as BucketKey;
 use crate::store::adjustment::{AdjustmentBatch, AdjustmentResult};
@@ -87,10 +87,10 @@ impl RedisStore {
         self.fleet.as_ref().map_or(1, |fleet| fleet.get().nodes())
     }
 
-    pub(super) fn held_back(&self, charge: &MergedCharge<'_>) -> HeldBack {
+    pub(super) fn held_back(&self, charge: &MergedCharge<'_>) -> Reserve {
         self.fleet
             .as_ref()
-            .map_or(HeldBack::Nothing, |fleet| fleet.held_back(charge))
+            .map_or(Reserve::NOTHING, |fleet| fleet.held_back(charge))
     }
 
     /// Closes the connections, for this store and its clones.

@@ -9,23 +9,23 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tollgate_limiter::algorithm::share::Share;
-use tollgate_limiter::clock::{self, Instant};
+use tollgate_limiter::clock;
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::node::Node;
 use tollgate_limiter::node::breaker::Breaker;
 use tollgate_limiter::node::recovery::run_control;
 use tollgate_limiter::store::Store;
-use tollgate_limiter::store::fleet_share::FleetShare;
+use tollgate_limiter::store::fleet_share::{FleetShare, SilentNode};
 use tollgate_limiter::store::memory::MemoryStore;
 
 use super::schedule::{LossRates, NodePlan, Outage};
-use super::server::{AUTONOMY, EPOCH_US, FleetView, with_redis};
+use super::server::{AUTONOMY, EPOCH_US, Fleet, FleetView, SILENCE, with_redis};
 use super::wire::{NodeWires, WireCondition, WireStore};
 
 /// How often a node announces itself.
 const BEAT: Duration = Duration::from_millis(500);
 
-/// A lower count of nodes is believed after so long.
+/// A node that reaches the server again, or that it had lost, believes a lower count after so long.
 pub const BELIEF: Duration = Duration::from_secs(3);
 
 /// Less often than in a gateway: it goes through tables of many thousand sets.
@@ -114,7 +114,7 @@ impl SimulatedNode {
             let _ = timeout(LAST_CLAIMS, worker.leave_permits()).await;
         }
         self.background.abort_all();
-        exchange(self.number as u64, &self.wires, true).await;
+        exchange(self.number as u64, &self.wires, true, &Fleet::new()).await;
         self.wires.is_dead.store(true, Ordering::Relaxed);
     }
 }
@@ -130,18 +130,44 @@ async fn sweep(node: Arc<Node>) {
 
 /// Announces a node like the heartbeat in Redis, and learns its share from the answers.
 async fn announce(number: u64, wires: Arc<NodeWires>, node: Arc<Node>) {
-    let mut lower_since = None::<Instant>;
+    let mut known = Fleet::new();
     let mut answered_at = clock::now();
+    let mut unsettled_until = answered_at + BELIEF;
     loop {
-        match exchange(number, &wires, false).await {
-            Some(view) => {
+        let begun_at = clock::now();
+        let answer = exchange(number, &wires, false, &Fleet::new()).await;
+        let answer = match answer {
+            Some((false, _)) if !known.is_empty() => {
+                let restored = exchange(number, &wires, false, &known).await;
+                restored.map(|(_, fleet)| (false, fleet))
+            }
+            answer => answer,
+        };
+        match answer {
+            Some((was_known, fleet)) => {
+                let was_away = begun_at - answered_at >= SILENCE;
                 answered_at = clock::now();
-                let fewer = view.share.nodes() < node.share.get().nodes();
-                let since = *lower_since.get_or_insert_with(clock::now);
-                if !fewer || since.elapsed() >= BELIEF {
-                    lower_since = None;
-                    set(&wires, &node, view.share, view.silent);
+                if was_away || !was_known {
+                    unsettled_until = answered_at + BELIEF;
                 }
+                let before = std::mem::replace(&mut known, fleet.clone());
+                let mut share = Share::unplaced(node.share.get().nodes());
+                if answered_at >= unsettled_until {
+                    share = Share::WHOLE;
+                } else {
+                    for (other, heard_us) in before {
+                        known.entry(other).or_insert(heard_us);
+                    }
+                }
+                let nodes = u32::try_from(known.len()).unwrap();
+                if nodes >= share.nodes() {
+                    share = Share::new(nodes, rank(&known, number));
+                }
+                let mut silent = silent_nodes(&known, &fleet, number);
+                if was_away {
+                    silent.clear();
+                }
+                set(&wires, &node, share, silent);
             }
             None if answered_at.elapsed() >= AUTONOMY => {
                 let share = node.share.get();
@@ -153,7 +179,30 @@ async fn announce(number: u64, wires: Arc<NodeWires>, node: Arc<Node>) {
     }
 }
 
-fn set(wires: &NodeWires, node: &Node, share: Share, silent: Vec<u32>) {
+fn rank(fleet: &Fleet, node: u64) -> u32 {
+    u32::try_from(fleet.range(..node).count()).unwrap()
+}
+
+/// Those of `fleet` that are silent, with their ranks among the `known`.
+fn silent_nodes(known: &Fleet, fleet: &Fleet, own: u64) -> Vec<SilentNode> {
+    let elapsed_us = with_redis(|redis| redis.elapsed_us());
+    let now_us = clock::monotonic_micros();
+    let mut silent = Vec::new();
+    for (node, heard_us) in fleet {
+        let age = Duration::from_micros(elapsed_us - heard_us);
+        if age >= SILENCE && *node != own {
+            let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap();
+            silent.push(SilentNode {
+                rank: rank(known, *node),
+                heard_us: now_us.saturating_sub(micros(age)),
+                gone_us: now_us + micros(AUTONOMY.saturating_sub(age)),
+            });
+        }
+    }
+    silent
+}
+
+fn set(wires: &NodeWires, node: &Node, share: Share, silent: Vec<SilentNode>) {
     *wires.view.lock() = FleetView {
         share,
         silent: silent.clone(),
@@ -162,7 +211,12 @@ fn set(wires: &NodeWires, node: &Node, share: Share, silent: Vec<u32>) {
 }
 
 /// A beat, if the server answers.
-async fn exchange(number: u64, wires: &NodeWires, leaves: bool) -> Option<FleetView> {
+async fn exchange(
+    number: u64,
+    wires: &NodeWires,
+    leaves: bool,
+    lost: &Fleet,
+) -> Option<(bool, Fleet)> {
     let is_out = || wires.condition.lock().outage;
     let latency = wires.condition.lock().latency.0;
     if is_out() == Some(Outage::Refused) {
@@ -175,7 +229,7 @@ async fn exchange(number: u64, wires: &NodeWires, leaves: bool) -> Option<FleetV
         sleep(Duration::from_millis(500)).await;
         return None;
     }
-    let view = with_redis(|redis| redis.beat(number, leaves));
+    let told = with_redis(|redis| redis.beat(number, leaves, lost));
     sleep(Duration::from_millis(latency)).await;
-    is_out().is_none().then_some(view)
+    is_out().is_none().then_some(told)
 }

@@ -356,6 +356,7 @@ impl Run<'_> {
             quota,
             cost,
             largest_cost: plan.largest_cost,
+            local_us: u64::MAX,
         }
     }
 

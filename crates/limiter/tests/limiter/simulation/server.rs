@@ -11,8 +11,9 @@ use std::time::Duration;
 use tollgate_limiter::algorithm::concurrency::{
     DEMAND_US, GrantedPermits, LEASE_US, PermitRequest, ROTATION_US,
 };
+use tollgate_limiter::algorithm::held_back::HeldBack;
 use tollgate_limiter::algorithm::level::Level;
-use tollgate_limiter::algorithm::quota::AlgorithmScript;
+use tollgate_limiter::algorithm::quota::{AlgorithmScript, Quota};
 use tollgate_limiter::algorithm::share::Share;
 use tollgate_limiter::algorithm::token_bucket::MAX_TICKS;
 use tollgate_limiter::clock::{self, Instant};
@@ -20,6 +21,7 @@ use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::store::adjustment::{
     Adjustment, AdjustmentBatch, AdjustmentOutcome, AdjustmentResult, Change, PlacedAdjustment,
 };
+use tollgate_limiter::store::fleet_share::SilentNode;
 use tollgate_limiter::store::redis::ShippedScript;
 use tollgate_limiter::store::{BucketCharge, Grant, PermitClaim, StoreError};
 
@@ -37,12 +39,15 @@ pub const NOTICE: Duration = Duration::from_secs(2);
 /// A silent node counts for so long.
 pub const AUTONOMY: Duration = Duration::from_secs(15);
 
-/// A node's view of the fleet: its share, and the ranks of silent nodes.
+/// A node's view of the fleet: its share, and the nodes that are silent.
 #[derive(Clone, Debug)]
 pub struct FleetView {
     pub share: Share,
-    pub silent: Vec<u32>,
+    pub silent: Vec<SilentNode>,
 }
+
+/// The nodes by their numbers, and when each was last heard of, in microseconds of the run.
+pub type Fleet = BTreeMap<u64, u64>;
 
 /// The simulated Redis of a thread.
 pub struct SimulatedRedis {
@@ -51,8 +56,7 @@ pub struct SimulatedRedis {
     stepped_us: Cell<i64>,
     /// No call is carried out before.
     pub stalled_until: Cell<Option<Instant>>,
-    /// The nodes, and when each was last heard of, in microseconds.
-    beats: RefCell<BTreeMap<u64, u64>>,
+    beats: RefCell<Fleet>,
     /// Tokens of each key that the server took, or did not give back, without the node's knowledge.
     unheard: RefCell<BTreeMap<String, u64>>,
 }
@@ -79,6 +83,16 @@ pub fn key_text(key: &Key) -> String {
 
 fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap()
+}
+
+impl FleetView {
+    fn held_back(&self, key: &Key, quota: Quota, largest_cost: u64) -> HeldBack {
+        let now_us = clock::monotonic_micros();
+        let silent = self.silent.iter().filter(|node| node.gone_us > now_us);
+        let ranks: Vec<u32> = silent.map(|node| node.rank).collect();
+        let share = self.share;
+        share.held_back(key.as_bytes(), quota, largest_cost, &ranks)
+    }
 }
 
 impl SimulatedRedis {
@@ -160,11 +174,10 @@ impl SimulatedRedis {
             quota,
             cost,
             largest_cost,
+            ..
         } in charges
         {
-            let held = view
-                .share
-                .held_back(key.as_bytes(), *quota, *largest_cost, &view.silent);
+            let held = view.held_back(key, *quota, *largest_cost);
             let (cost, quota) = quota.holding_back(held, *cost);
             args.extend([quota.script().letter().to_owned(), cost.to_string()]);
             args.extend(quota.script_numbers(0).map(|number| number.to_string()));
@@ -192,14 +205,13 @@ impl SimulatedRedis {
             quota,
             cost,
             largest_cost,
+            ..
         } in charges
             .iter()
             .filter(|charge| !charge.quota.tokens_expire())
         {
             // Tokens that weigh more than they are.
-            let held = view
-                .share
-                .held_back(key.as_bytes(), *quota, *largest_cost, &view.silent);
+            let held = view.held_back(key, *quota, *largest_cost);
             let weight = quota.holding_back(held, *cost).0 * u64::from(grant.units);
             let extra = weight.div_ceil(quota.charge(1)) - cost * u64::from(grant.units);
             self.note_unheard(key, extra);
@@ -305,29 +317,29 @@ impl SimulatedRedis {
             .collect())
     }
 
-    /// Announces `node`, or, with `leaves`, takes it out. The fleet as it is told then.
-    pub fn beat(&self, node: u64, leaves: bool) -> FleetView {
+    /// Announces `node`, or, with `leaves`, takes it out, and restores the nodes of `lost`. Whether
+    /// the node was known before, and the fleet as it is told then.
+    pub fn beat(&self, node: u64, leaves: bool, lost: &Fleet) -> (bool, Fleet) {
         let now_us = self.now_us();
+        let elapsed_us = self.elapsed_us();
         let mut beats = self.beats.borrow_mut();
-        beats.insert(node, now_us);
+        let was_known = beats.insert(node, now_us).is_some();
         if leaves {
             beats.remove(&node);
+        }
+        for (other, heard_us) in lost {
+            let age_us = elapsed_us - heard_us;
+            beats.entry(*other).or_insert(now_us - age_us);
         }
         beats.retain(|_, heard_us| *heard_us + micros(AUTONOMY) >= now_us);
         beats
             .values_mut()
             .for_each(|heard_us| *heard_us = (*heard_us).min(now_us));
-        let rank = |of: u64| u32::try_from(beats.range(..of).count()).unwrap();
-        let is_silent = |heard_us: u64| heard_us + micros(SILENCE) <= now_us;
-        let silent = beats
-            .iter()
-            .filter(|(_, heard_us)| is_silent(**heard_us))
-            .map(|(node, _)| rank(*node))
-            .collect();
-        FleetView {
-            share: Share::new(u32::try_from(beats.len()).unwrap(), rank(node)),
-            silent,
-        }
+        let told = beats.iter().map(|(node, heard_us)| {
+            let age_us = now_us - heard_us;
+            (*node, elapsed_us.saturating_sub(age_us))
+        });
+        (was_known, told.collect())
     }
 
     /// Ticks that a bucket lacks, or tokens that a window has out: as they are stored.

@@ -13,7 +13,7 @@ use crate::decide::limiter::Limiter;
 use crate::node::Node;
 use crate::node::breaker::Breaker;
 use crate::store::adjustment::{AdjustmentBatch, AdjustmentResult};
-use crate::store::fleet_share::FleetShare;
+use crate::store::fleet_share::{FleetShare, SilentNode};
 use crate::store::{Grant, PermitClaim, Store, StoreError, StoreFailure};
 
 /// A request that reserves these tokens.
@@ -176,7 +176,12 @@ async fn charges_of_one_bucket_go_as_one_and_an_outage_starts_from_them() {
 #[tokio::test(start_paused = true)]
 async fn charges_and_refunds_weigh_more_while_shares_are_held_back() {
     let bench = Bench::new();
-    bench.node.share.set(Share::new(4, 0), vec![1]);
+    let silent = SilentNode {
+        rank: 1,
+        heard_us: 0,
+        gone_us: u64::MAX,
+    };
+    bench.node.share.set(Share::new(4, 0), vec![silent]);
     // Reservations by now may have been charged before the shares were held back.
     assert_eq!(bench.settle(DecidedBy::Redis, 4), SettlementResult::Less);
     tokio::time::advance(Duration::from_secs(1)).await;

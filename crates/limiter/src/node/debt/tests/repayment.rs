@@ -22,6 +22,7 @@ fn requests(count: u64) -> BucketCharge {
         quota: shape.into(),
         cost: count * COST,
         largest_cost: COST,
+        local_us: u64::MAX,
     }
 }
 

@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use fred::types::FromValue;
+use fred::error::Error;
+use fred::interfaces::ClientLike;
+use fred::types::{ClusterHash, CustomCommand, FromValue, Value};
 
 use crate::store::redis::connection::address::ServerLocation;
 use crate::store::redis::connection::connector::{
@@ -88,6 +90,31 @@ impl Topology {
         reply
             .convert()
             .map_err(|_| CallError::Store(StoreError::Protocol))
+    }
+
+    /// Sends a command that has no keys to the server that has `hash_slot`.
+    pub async fn command<R: FromValue>(
+        &self,
+        hash_slot: u16,
+        name: &'static str,
+        words: Vec<Value>,
+    ) -> Result<R, Error> {
+        let server = self.server(hash_slot)?;
+        let command = CustomCommand::new_static(name, ClusterHash::FirstKey, false);
+        server.client.custom(command, words).await
+    }
+
+    /// The port that the server of `hash_slot` is connected to. `None`: there is no connection.
+    pub fn port(&self, hash_slot: u16) -> Option<u16> {
+        let connected = self.server(hash_slot).ok()?.client.active_connections();
+        Some(connected.first()?.port)
+    }
+
+    fn server(&self, hash_slot: u16) -> Result<Arc<Server>, Error> {
+        match self {
+            Self::Cluster(cluster) => cluster.server(hash_slot),
+            Self::Single(server) | Self::Sentinel(server, _) => Ok(server.clone()),
+        }
     }
 
     /// Closes all connections.

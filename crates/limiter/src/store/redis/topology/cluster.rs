@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fred::clients::Client;
-use fred::error::Error;
+use fred::error::{Error, ErrorKind};
 use fred::interfaces::ClientLike;
 use fred::types::{ClusterHash, CustomCommand, Value};
 use futures_util::future::join_all;
@@ -131,6 +131,12 @@ impl Cluster {
     /// The server that has `slot`, as far as is known.
     pub fn server_of(&self, slot: u16) -> ServerId {
         ServerId::from_name(&self.servers.owner(slot).to_string())
+    }
+
+    /// The connection of the server that has `slot`, as far as is known.
+    pub fn server(&self, slot: u16) -> Result<Arc<Server>, Error> {
+        let server = self.servers.server(&self.servers.owner(slot));
+        server.map_err(|_| Error::new(ErrorKind::IO, "no connection"))
     }
 
     /// The name of a server that is in the map.
@@ -323,8 +329,6 @@ fn address_of(text: &str, sender: &Host) -> Option<Host> {
 
 #[cfg(test)]
 mod tests {
-    use fred::error::ErrorKind;
-
     use super::*;
 
     fn host(name: &str, port: u16) -> Host {

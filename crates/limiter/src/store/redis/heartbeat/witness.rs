@@ -1,0 +1,227 @@
+//! Tells a node whose process ended from one that is cut off: Redis knows its connections.
+//!
+//! Each node keeps a connection that it never closes while it lives, and announces its number. The
+//! system closes the connection when the process ends, and Redis then has it no longer. A network
+//! that swallows everything closes nothing. Guarantees that a connection counts only where nothing
+//! stands between node and Redis that could close it for both, such as a proxy: then its address in
+//! Redis is that of this process's own socket. Guarantees that a Redis that never knew a connection
+//! is not believed that it has ended.
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use fred::types::Value;
+use parking_lot::Mutex;
+use tokio::time::timeout;
+
+use crate::clock::{self, Instant};
+use crate::store::redis::heartbeat::member::Member;
+use crate::store::redis::topology::any_topology::Topology;
+
+/// For an answer of Redis. The next beat waits for it.
+const TIMEOUT: Duration = Duration::from_millis(200);
+
+/// The connection of this node that ends with its process.
+pub(super) struct Witness {
+    topology: Topology,
+    known: Mutex<KnownConnection>,
+}
+
+/// A connection as Redis knows it.
+#[derive(Clone)]
+struct KnownConnection {
+    /// 0: none is known.
+    number: u64,
+    /// Where it comes from.
+    address: String,
+    /// Whether nothing stands between.
+    is_direct: bool,
+    since: Instant,
+}
+
+impl Witness {
+    pub fn new(topology: Topology) -> Self {
+        Self {
+            topology,
+            known: Mutex::new(KnownConnection::new("", None)),
+        }
+    }
+
+    /// The number to announce. 0: the end of the connection would say nothing.
+    pub fn announced(&self) -> u64 {
+        let known = self.known.lock();
+        if known.is_direct { known.number } else { 0 }
+    }
+
+    /// Learns the number of the connection. To be called when Redis has just answered: a call that
+    /// is not answered would close the connection.
+    pub async fn look(&self, hash_slot: u16) {
+        let line = self.ask(hash_slot, vec![Value::from("INFO")]).await;
+        let line = line.unwrap_or_default();
+        let port = self.topology.port(hash_slot);
+        let mut known = self.known.lock();
+        if !known.is_at(&line) {
+            *known = KnownConnection::new(&line, port);
+        }
+    }
+
+    /// The `silent` nodes whose process has ended.
+    pub async fn ended(
+        &self,
+        silent: impl Iterator<Item = &Member>,
+        hash_slot: u16,
+    ) -> Vec<Member> {
+        let known = self.known.lock().clone();
+        let own_age = clock::now().saturating_duration_since(known.since);
+        // A Redis that this node reached only later may be another one.
+        let suspects: Vec<_> = silent
+            .filter(|member| member.connection().is_some() && member.unheard_for() < own_age)
+            .collect();
+        if suspects.is_empty() || known.number == 0 {
+            return Vec::new();
+        }
+        let numbers = suspects.iter().filter_map(|member| member.connection());
+        let mut words = vec![Value::from("LIST"), Value::from("ID")];
+        words.extend(
+            numbers
+                .chain([known.number])
+                .map(|number| Value::from(number.to_string())),
+        );
+        let list = self.ask(hash_slot, words).await.unwrap_or_default();
+        if !list.lines().any(|line| known.is_at(line)) {
+            return Vec::new();
+        }
+        let mut ended = Vec::new();
+        for member in suspects {
+            if !list.lines().any(|line| number(line) == member.connection()) {
+                ended.push(member.clone());
+            }
+        }
+        ended
+    }
+
+    pub async fn quit(&self) {
+        self.topology.quit().await;
+    }
+
+    /// The answer to `CLIENT` with these words. `None`: Redis did not answer, or does not permit
+    /// it.
+    async fn ask(&self, hash_slot: u16, words: Vec<Value>) -> Option<String> {
+        let call = self.topology.command(hash_slot, "CLIENT", words);
+        timeout(TIMEOUT, call).await.ok()?.ok()
+    }
+}
+
+impl KnownConnection {
+    /// The connection that Redis describes in `line`, which was opened to this `port`. Of another
+    /// line: none.
+    fn new(line: &str, port: Option<u16>) -> Self {
+        let address = field(line, "addr").unwrap_or_default();
+        Self {
+            number: number(line).unwrap_or(0),
+            address: address.to_owned(),
+            is_direct: is_own_socket(address, port),
+            since: clock::now(),
+        }
+    }
+
+    /// Whether Redis describes this connection in `line`.
+    fn is_at(&self, line: &str) -> bool {
+        number(line) == Some(self.number) && field(line, "addr") == Some(&*self.address)
+    }
+}
+
+/// A field of a line of `CLIENT LIST`.
+fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+    let mut fields = line.split_ascii_whitespace();
+    fields.find_map(|field| field.strip_prefix(name)?.strip_prefix('='))
+}
+
+fn number(line: &str) -> Option<u64> {
+    field(line, "id")?.parse().ok()
+}
+
+/// Whether a socket of this process has this address, and leads to this `port`, which is known on
+/// Linux alone. A path is that of a Unix socket.
+fn is_own_socket(address: &str, port: Option<u16>) -> bool {
+    if address.starts_with('/') {
+        return true;
+    }
+    let (Ok(address), Some(port)) = (address.parse::<SocketAddr>(), port) else {
+        return false;
+    };
+    let inodes = inodes(address, port);
+    let Ok(files) = fs::read_dir("/proc/self/fd") else {
+        return false;
+    };
+    files
+        .filter_map(|file| fs::read_link(file.ok()?.path()).ok())
+        .any(|target| inodes.iter().any(|inode| target.as_os_str() == &**inode))
+}
+
+/// The names, as those of open files, of the TCP sockets of this machine with this local address,
+/// which lead to this `port`.
+fn inodes(address: SocketAddr, port: u16) -> Vec<String> {
+    let (table, words) = match address.ip() {
+        IpAddr::V4(ip) => ("/proc/self/net/tcp", vec![u32::from_ne_bytes(ip.octets())]),
+        IpAddr::V6(ip) => {
+            let words = ip.octets();
+            let (words, _) = words.as_chunks::<4>();
+            let words = words.iter().map(|word| u32::from_ne_bytes(*word));
+            ("/proc/self/net/tcp6", words.collect())
+        }
+    };
+    let mut local: String = words.iter().map(|word| format!("{word:08X}")).collect();
+    local.push_str(&format!(":{:04X}", address.port()));
+    let remote = format!(":{port:04X}");
+    let table = fs::read_to_string(table).unwrap_or_default();
+    let mut inodes = Vec::new();
+    for line in table.lines() {
+        let mut fields = line.split_ascii_whitespace();
+        if fields.nth(1) == Some(&*local)
+            && fields.next().is_some_and(|peer| peer.ends_with(&remote))
+            && let Some(inode) = fields.nth(6)
+        {
+            inodes.push(format!("socket:[{inode}]"));
+        }
+    }
+    inodes
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    const LINE: &str = "id=7 addr=127.0.0.1:1 laddr=127.0.0.1:6379 fd=8 name= age=3 user=default";
+
+    #[test]
+    fn a_line_has_a_number_and_an_address() {
+        assert_eq!(
+            (number(LINE), field(LINE, "addr")),
+            (Some(7), Some("127.0.0.1:1"))
+        );
+        assert_eq!((number("ERR"), field("ERR", "addr")), (None, None));
+    }
+
+    #[test]
+    fn a_socket_of_this_process_is_its_own_and_no_other_is() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let Ok(listener) = TcpListener::bind(address) else {
+                continue;
+            };
+            let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let own = stream.local_addr().unwrap().to_string();
+            let port = listener.local_addr().unwrap().port();
+            assert!(is_own_socket(&own, Some(port)), "{own}");
+            // A proxy in this process leads elsewhere.
+            assert!(!is_own_socket(&own, Some(port ^ 1)), "{own}");
+            drop((listener, stream));
+            assert!(!is_own_socket(&own, Some(port)), "{own}");
+        }
+        assert!(is_own_socket("/run/redis.sock:0", None));
+        assert!(!is_own_socket("", Some(1)) && !is_own_socket("192.0.2.1:5", Some(1)));
+    }
+}

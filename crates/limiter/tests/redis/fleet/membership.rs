@@ -1,0 +1,121 @@
+//! Who is in the fleet: a node that crashed is gone at once, one that is cut off or suspended is
+//! held to its own time, and a Redis that lost its data is told who was there.
+
+use std::time::Duration;
+
+use tollgate_limiter::store::redis::spec::RedisSpec;
+use tollgate_testing::node::LimiterNode;
+use tollgate_testing::redis::{RedisServer, spec_at};
+use tollgate_testing::{HOUR, charge, decide, eventually, shape};
+
+use super::{OtherNode, node_among, some_beats};
+use crate::outage::SwallowingProxy;
+
+/// Longer than a test may take.
+const FOREVER: Duration = Duration::from_secs(3_600);
+
+fn spec(server: &RedisServer) -> RedisSpec {
+    RedisSpec {
+        autonomy: FOREVER,
+        ..server.spec()
+    }
+}
+
+async fn falls_silent(node: &LimiterNode) {
+    eventually("the other is silent", || async {
+        node.share.silent_ranks().len() == 1
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_node_whose_process_ended_is_gone_and_nothing_is_held_back_for_it() {
+    let server = RedisServer::start();
+    let spec = spec(&server);
+    let other = OtherNode::start(&spec).await;
+    let node = node_among(2, &spec).await;
+    some_beats(&server).await;
+    other.end();
+    eventually("it is gone", || async { node.share.get().nodes() == 1 }).await;
+    for client in 0..20 {
+        let request = [charge(&format!("k{client}"), shape(1, HOUR, 1), 1)];
+        let decision = decide(&node.limiter, &request).await;
+        assert!(decision.granted, "client {client} of {decision:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_is_suspended_keeps_its_share() {
+    let server = RedisServer::start();
+    let spec = spec(&server);
+    let other = OtherNode::start(&spec).await;
+    let node = node_among(2, &spec).await;
+    some_beats(&server).await;
+    other.suspend();
+    falls_silent(&node).await;
+    some_beats(&server).await;
+    assert_eq!(node.share.silent_ranks().len(), 1);
+    other.end();
+    eventually("its process ends later", || async {
+        node.share.get().nodes() == 1
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_node_is_held_to_its_own_time_not_to_that_of_another() {
+    let server = RedisServer::start();
+    let other = OtherNode::start(&spec(&server)).await;
+    let brief = RedisSpec {
+        autonomy: Duration::from_secs(3),
+        ..server.spec()
+    };
+    let node = node_among(2, &brief).await;
+    other.suspend();
+    falls_silent(&node).await;
+    let since = tollgate_limiter::clock::now();
+    eventually("this node's own time is over", || async {
+        since.elapsed() > 2 * brief.autonomy
+    })
+    .await;
+    assert_eq!(node.share.get().nodes(), 2);
+    assert_eq!(node.share.silent_ranks().len(), 1);
+    other.end();
+}
+
+#[tokio::test]
+async fn a_node_behind_a_proxy_that_ends_is_not_taken_for_dead() {
+    let server = RedisServer::start();
+    let proxy = SwallowingProxy::to(server.port()).await;
+    let through_proxy = RedisSpec {
+        url: spec_at(proxy.address.port()).url,
+        ..spec(&server)
+    };
+    let _other = LimiterNode::started(&through_proxy).await;
+    let node = node_among(2, &spec(&server)).await;
+    some_beats(&server).await;
+    // The end of its tasks closes the connections on both sides.
+    drop(proxy);
+    falls_silent(&node).await;
+    some_beats(&server).await;
+    assert_eq!(node.share.silent_ranks().len(), 1);
+}
+
+#[tokio::test]
+async fn a_redis_that_lost_its_data_is_told_of_a_node_that_is_cut_off() {
+    let server = RedisServer::start();
+    let spec = spec(&server);
+    let other = OtherNode::start(&spec).await;
+    let node = node_among(2, &spec).await;
+    other.suspend();
+    falls_silent(&node).await;
+    assert_eq!(server.command(&["FLUSHALL"]), "+OK");
+    eventually("both are there again", || async {
+        server.command(&["ZCARD", "t:!nodes"]) == ":2"
+    })
+    .await;
+    some_beats(&server).await;
+    assert_eq!(node.share.get().nodes(), 2);
+    assert_eq!(node.share.silent_ranks().len(), 1);
+    other.end();
+}
