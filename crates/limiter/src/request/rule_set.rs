@@ -37,6 +37,8 @@ pub struct RuleSet {
     /// `RateLimit-Policy` when all enforced limits apply and the client has no plan, which is
     /// nearly always. Like all fields, it has the limits that clients are told of.
     policy: Option<HeaderValue>,
+    /// Whether that changes with the calendar.
+    has_calendar: bool,
     /// The number of those limits.
     acting: usize,
     /// Whether a denied request may wait or be degraded, rather than be refused.
@@ -100,12 +102,14 @@ impl RuleSet {
         }
         let acting = rules.iter().filter(|rule| rule.acts());
         let shown = acting.clone().filter(|rule| !rule.limit().hidden);
+        let has_calendar = shown.clone().any(Rule::has_calendar);
         let policy = headers::policy_value(shown.map(Rule::policy));
         let acting = acting.count();
         let lenient = rules.iter().any(Rule::is_lenient);
         Ok(Self {
             rules,
             policy,
+            has_calendar,
             acting,
             lenient,
             legacy_headers,
@@ -388,6 +392,7 @@ impl RuleSet {
             .chain(degraded)
             .filter(|(owner, ..)| !self.rules[owner.rule].limit().hidden);
         let policy = if pending.owners.len() == self.acting
+            && !self.has_calendar
             && !pending.owners.iter().any(|owner| owner.planned)
         {
             self.policy.clone()
