@@ -62,7 +62,7 @@ pub(crate) enum Next {
 #[derive(Debug)]
 pub struct Judgement {
     pub fields: RateLimitFields,
-    /// The denial, if it is denied.
+    /// The denial, if it is denied, or refused for what it lacks.
     pub denied: Option<Denial>,
     /// The cheaper thing that it gets, if it is degraded.
     pub degraded: Option<Degrade>,
@@ -129,40 +129,32 @@ impl RuleSet {
     /// Adds the checks of this request to `pending`, which is too large to be moved about. A limit
     /// whose key is not in the request is left out, or refuses it. Where
     /// [`PendingRequest::take_lookups`] has something, [`Limiter::read_plans`] comes first.
-    ///
-    /// # Errors
-    /// When the request lacks what a limit counts by, and is refused for that.
-    pub fn ask(&self, facts: &Facts<'_>, pending: &mut PendingRequest) -> Result<(), Denial> {
+    pub fn ask(&self, facts: &Facts<'_>, pending: &mut PendingRequest) {
         for (index, rule) in self.rules.iter().enumerate() {
             if rule.limit().exemption.applies_to(facts) {
                 rule.metrics.count(CountedAs::Exempt, DecidedBy::Local);
                 continue;
             }
             if facts.client_ip.is_none() && rule.refuses_without_client_ip() {
-                return Err(Denial::NoClientAddress {
+                pending.refuse(|| Denial::NoClientAddress {
                     limit: rule.name().clone(),
                     hidden: rule.limit().hidden,
                 });
+                continue;
             }
             match rule.key(facts) {
                 ExtractedKey::Key(key) => pending.add(index, rule, key, facts),
                 ExtractedKey::Skip => {}
-                ExtractedKey::Refuse => {
-                    let part = lacking(&rule.limit().key, facts)
-                        .into_iter()
-                        .next()
-                        .unwrap_or_default();
-                    let limit = rule.name().clone();
-                    let hidden = rule.limit().hidden;
-                    return Err(Denial::KeyMissing {
-                        limit,
-                        part,
-                        hidden,
-                    });
-                }
+                ExtractedKey::Refuse => pending.refuse(|| {
+                    let missing = lacking(&rule.limit().key, facts);
+                    Denial::KeyMissing {
+                        limit: rule.name().clone(),
+                        part: missing.into_iter().next().unwrap_or_default(),
+                        hidden: rule.limit().hidden,
+                    }
+                }),
             }
         }
-        Ok(())
     }
 
     /// Charges `pending` by the plans that were read for it meanwhile, or by those that are known
@@ -313,7 +305,11 @@ impl RuleSet {
     /// decision.
     pub fn judge(&self, pending: &mut PendingRequest, decision: &mut Decision) -> Judgement {
         self.count(pending, decision);
-        let denied = (!decision.granted).then(|| self.denial(pending, decision));
+        let denied = if decision.granted {
+            pending.refusal.take().map(|refusal| *refusal)
+        } else {
+            Some(self.denial(pending, decision))
+        };
         let mut fields = self.fields(pending, decision);
         let mut degraded = None;
         if decision.granted
