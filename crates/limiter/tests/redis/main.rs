@@ -17,3 +17,4 @@ mod shared_limiter;
 mod store;
 mod store_suite;
 mod topologies;
+mod unasked;

@@ -53,6 +53,8 @@ pub struct Heartbeat {
     /// A node that was silent for so long is gone.
     autonomy: Duration,
     statement: Option<NodeStatement>,
+    /// The address of the store, without its password.
+    url: String,
 }
 
 /// The answer to a beat.
@@ -64,6 +66,38 @@ struct Beat {
 
 /// Since when the count is lower than the one that is believed.
 type LowerSince = Option<Instant>;
+
+/// The state that the log knows of. A beat writes, as requests do, so its answer proves more than
+/// an open connection.
+#[derive(Default)]
+struct BeatLog {
+    is_reached: bool,
+    refusal: Option<StoreError>,
+}
+
+impl BeatLog {
+    /// Logs the first beat that is answered, and each new reason for which beats are refused. Of
+    /// beats that are lost, the connection's own log tells.
+    fn note(&mut self, error: Option<&StoreError>, url: &str) {
+        match error {
+            None => {
+                if !self.is_reached {
+                    tracing::info!(store = %url, "the store is reached");
+                } else if self.refusal.is_some() {
+                    tracing::info!(store = %url, "this node is announced to the store again");
+                }
+                self.is_reached = true;
+                self.refusal = None;
+            }
+            Some(StoreError::Timeout | StoreError::Io | StoreError::Overloaded) => {}
+            Some(error) if self.refusal.as_ref() == Some(error) => {}
+            Some(error) => {
+                tracing::warn!(store = %url, %error, "the store refuses to announce this node");
+                self.refusal = Some(error.clone());
+            }
+        }
+    }
+}
 
 impl Heartbeat {
     /// Starts connecting, in the current runtime, and returns at once. The node is announced by
@@ -79,6 +113,7 @@ impl Heartbeat {
             share,
             autonomy: spec.autonomy.max(SILENCE),
             statement: None,
+            url: spec.redacted_url(),
         })
     }
 
@@ -98,10 +133,13 @@ impl Heartbeat {
     pub async fn run(&self) {
         let mut lower_since = LowerSince::None;
         let mut answered_at = clock::now();
+        let mut log = BeatLog::default();
         loop {
             let begun_at = clock::now();
             let begun_us = clock::monotonic_micros();
-            match self.beat(self.autonomy).await {
+            let beat = self.beat(self.autonomy).await;
+            log.note(beat.as_ref().err(), &self.url);
+            match beat {
                 Ok(mut beat) => {
                     if begun_at.saturating_duration_since(answered_at) >= SILENCE {
                         // Nobody may have reached Redis: those who look silent are heard of in a
@@ -112,8 +150,7 @@ impl Heartbeat {
                     self.share.note_announced(begun_us);
                     self.learn(beat, &mut lower_since);
                 }
-                Err(error) => {
-                    tracing::debug!(%error, "this node could not announce itself");
+                Err(_) => {
                     if clock::now().saturating_duration_since(answered_at) >= self.autonomy {
                         // Nobody is known to be silent any more.
                         self.share.set(self.share.get(), Vec::new());

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use fred::clients::Client;
 use fred::types::FromValue;
 
 use crate::store::redis::connection::address::ServerLocation;
@@ -88,6 +89,14 @@ impl Topology {
         reply
             .convert()
             .map_err(|_| CallError::Store(StoreError::Protocol))
+    }
+
+    /// The connections to the servers that are known.
+    pub fn clients(&self) -> Vec<Client> {
+        match self {
+            Self::Single(server) | Self::Sentinel(server, _) => vec![server.client.clone()],
+            Self::Cluster(cluster) => cluster.clients(),
+        }
     }
 
     /// Closes all connections.
