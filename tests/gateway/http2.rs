@@ -51,6 +51,26 @@ fn a_head_over_http_2_gets_no_content_from_any_answer_of_our_own() {
     assert!(head.starts_with("HTTP/2 405"), "{head}");
 }
 
+#[test]
+fn a_request_that_breaks_a_rule_counts_for_the_limits_of_its_listener() {
+    let _turn = turns::beside_others();
+    let routes = ROUTES
+        .replace(
+            "  - address: 127.0.0.1:0",
+            "  - {address: '127.0.0.1:0', limits: [twice]}",
+        )
+        .replace(
+            "limits:\n",
+            "limits:\n  twice: {key: client_ip, rate: 2/h}\n",
+        );
+    let gateway = Gateway::start(&routes);
+    for status in [400, 400, 429] {
+        let url = gateway.url("/fixed\"");
+        let head = curl(&["--http2-prior-knowledge", "--head", &url]);
+        assert!(head.starts_with(&format!("HTTP/2 {status}")), "{head}");
+    }
+}
+
 /// An upstream that switches no protocol.
 fn stubborn_upstream() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

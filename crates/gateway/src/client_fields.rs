@@ -11,9 +11,9 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Request};
 use http_body::{Body as _, Frame, SizeHint};
 
+use tollgate_limiter::limit::key::is_same_variable;
 use tollgate_proxy::message::headers::settle_connection;
 use tollgate_wire::body::{Body, BodySource, BoxError};
-use tollgate_wire::http::syntax::is_same_variable;
 
 /// A body whose trailers lack some fields.
 struct TrailerFilter {

@@ -28,6 +28,7 @@ use super::exchange::{AnswerResult, Arrival, Exchange, RequestContext};
 use super::routing::find_route;
 use super::runtime::{Gateway, WorkerListener};
 use super::steps::action::act;
+use super::steps::identity::Refusal;
 use super::steps::time::{Deadlines, begin_head_time, head_until};
 use super::steps::{Pipeline, panic_guard};
 use tollgate_server::{ConnectionInfo, Handler};
@@ -305,27 +306,70 @@ fn finish(
     response
 }
 
-/// Answers a request that could not be read, perhaps a call of gRPC, with its failure.
+/// Answers a request that could not be read with its failure. Nothing is charged: the connection
+/// closes.
 fn refuse(
     listener: &WorkerListener,
     connection: &ConnectionInfo,
     failure: Failure,
-    is_call: bool,
 ) -> Response<Body> {
     let gateway = listener.gateway.load();
     let hsts = gateway.listeners[listener.index].hsts.as_ref();
     let worker = &listener.worker;
     let unread = Request::new(Body::empty());
+    let context = RequestContext::open(&gateway.trusted_proxies, hsts, worker, connection, &unread);
+    let mut account = context.account(worker, &gateway.unrouted.metrics, None);
+    log_unread(&context, &mut account);
+    finish(&context, Err(failure), AnswerChanges::default(), account)
+}
+
+/// Answers a request, perhaps a call of gRPC, that breaks a rule of HTTP/2. Its connection goes on,
+/// so the limits of the listener count it, by whatever can be known of it.
+async fn refuse_stream(
+    listener: &WorkerListener,
+    connection: &ConnectionInfo,
+    failure: Failure,
+    is_call: bool,
+) -> Response<Body> {
+    let gateway = listener.gateway.load_full();
+    let hsts = gateway.listeners[listener.index].hsts.as_ref();
+    let worker = &listener.worker;
+    let mut unread = Request::new(Body::empty());
     let mut context =
         RequestContext::open(&gateway.trusted_proxies, hsts, worker, connection, &unread);
     context.is_call = is_call;
-    let mut account = context.account(worker, &gateway.unrouted.metrics, None);
+    let interim = InterimSlot::default();
+    let arrival = Arrival {
+        worker,
+        sockets: connection.sockets.as_ref(),
+        interim: &interim,
+    };
+    let metrics = &gateway.unrouted.metrics;
+    let mut exchange = Exchange::new(&context, arrival, &gateway.upstreams, metrics, &mut unread);
+    exchange.route = Err(failure.clone());
+    log_unread(&context, &mut exchange.account);
+    let pipeline = &gateway.unrouted.pipelines[listener.index];
+    let limits = match &pipeline.authentication {
+        Some(authentication) => &authentication.limits,
+        None => &pipeline.rate_limit,
+    };
+    let result = match limits {
+        Some(limits) => limits.layer(Refusal(failure)).call(&mut exchange).await,
+        None => Err(failure),
+    };
+    let Exchange {
+        account, answer, ..
+    } = exchange;
+    finish(&context, result, answer, account)
+}
+
+/// Opens the line in the access log of a request that could not be read.
+fn log_unread(context: &RequestContext, account: &mut Account) {
     if account.metrics.log.is_some() {
         let client = context.origin.client_ip;
         let line = LoggedRequest::unread(client, &context.request_id);
         account.log = Some(Box::new(line));
     }
-    finish(&context, Err(failure), AnswerChanges::default(), account)
 }
 
 impl Handler for WorkerListener {
@@ -347,10 +391,15 @@ impl Handler for WorkerListener {
     }
 
     fn refuse(&self, connection: &Arc<ConnectionInfo>, failure: Failure) -> Response<Body> {
-        refuse(self, connection, failure, false)
+        refuse(self, connection, failure)
     }
 
-    fn refuse_call(&self, connection: &Arc<ConnectionInfo>, failure: Failure) -> Response<Body> {
-        refuse(self, connection, failure, true)
+    fn refuse_stream(
+        &self,
+        connection: &Arc<ConnectionInfo>,
+        failure: Failure,
+        is_call: bool,
+    ) -> impl Future<Output = Response<Body>> + Send {
+        refuse_stream(self, connection, failure, is_call)
     }
 }

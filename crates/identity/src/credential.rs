@@ -12,6 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
 use percent_encoding::percent_decode;
 
 pub use super::method::CredentialPlace;
+use tollgate_limiter::limit::key::{is_same_variable, parameters};
 use tollgate_wire::body::Body;
 use tollgate_wire::http::syntax;
 
@@ -59,11 +60,10 @@ fn behind_scheme<'a>(headers: &'a HeaderMap, scheme: &str) -> FoundCredential<'a
 
 fn in_query<'a>(uri: &'a Uri, name: &str) -> FoundCredential<'a> {
     let query = uri.query().unwrap_or_default();
-    let pairs = query
-        .split('&')
-        .map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-    let named = pairs.filter(|(found, _)| is_named(found, name));
-    only(named.map(|(_, value)| form_decode(value)))
+    if parameters(query, name).any(|value| value.is_none()) {
+        return FoundCredential::Several;
+    }
+    only(parameters(query, name).flatten())
 }
 
 fn in_cookie<'a>(headers: &'a HeaderMap, name: &str) -> FoundCredential<'a> {
@@ -127,7 +127,7 @@ fn is_named_by_connection(headers: &HeaderMap, name: &HeaderName) -> bool {
 fn disguised<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderName> {
     headers
         .keys()
-        .find(|other| *other != name && syntax::is_same_variable(other.as_str(), name.as_str()))
+        .find(|other| *other != name && is_same_variable(other.as_str(), name.as_str()))
 }
 
 fn only<'a>(mut values: impl Iterator<Item = Cow<'a, [u8]>>) -> FoundCredential<'a> {

@@ -24,8 +24,8 @@ pub fn monotonic_micros() -> u64 {
     u64::try_from(now.saturating_duration_since(origin).as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Microseconds since 1970-01-01T00:00Z by the wall clock: only for where fixed windows begin,
-/// without a shared store.
+/// Microseconds since 1970-01-01T00:00Z by the wall clock: only for where fixed windows begin
+/// without a shared store, and for how long a month is that clients are told of.
 pub fn unix_micros() -> u64 {
     let since = wall()
         .duration_since(SystemTime::UNIX_EPOCH)

@@ -95,8 +95,10 @@ impl SharedLimiter {
         let tasks = vec![
             tokio::spawn(async move { beating.run().await }).abort_handle(),
             tokio::spawn(recovery::run_control(node.clone(), stores)).abort_handle(),
+            tokio::spawn(recovery::watch(node.clone(), Arc::new(store.clone()))).abort_handle(),
             tokio::spawn(sweep(node.clone())).abort_handle(),
             tokio::spawn(follow_operators(inspector.clone(), node.clone())).abort_handle(),
+            tokio::spawn(watch_evictions(inspector.clone())).abort_handle(),
         ];
         let left = AtomicBool::new(false);
         let member = Arc::new(FleetTasks {
@@ -183,6 +185,10 @@ async fn follow_operators(inspector: RedisInspector, node: Arc<Node>) {
             ready(())
         })
         .await;
+}
+
+async fn watch_evictions(inspector: RedisInspector) {
+    inspector.watch_evictions().await;
 }
 
 async fn sweep(node: Arc<Node>) {

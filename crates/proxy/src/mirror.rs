@@ -28,12 +28,12 @@ use super::request_source::RequestSource;
 use crate::upstream::affinity::Affinity;
 use crate::upstream::{Destination, Upstream};
 use tollgate_limiter::clock;
+use tollgate_limiter::limit::key::is_same_variable;
 use tollgate_spec::route::Forward;
 use tollgate_spec::route::distribution::{MirrorSpec, WHOLE};
 use tollgate_wire::body::{Body, BodySource, BoxError};
 use tollgate_wire::error::Failure;
 use tollgate_wire::http::interim::InterimSlot;
-use tollgate_wire::http::syntax;
 use tollgate_wire::transport::peer::SocketPair;
 
 /// The longest time that a copy may take, its answer included.
@@ -172,7 +172,7 @@ fn head_of(request: &Request<Body>) -> Request<Body> {
     headers::settle_connection(fields);
     let mut marks = Vec::new();
     for name in fields.keys() {
-        if syntax::is_same_variable(name.as_str(), X_MIRRORED.as_str()) {
+        if is_same_variable(name.as_str(), X_MIRRORED.as_str()) {
             marks.push(name.clone());
         }
     }

@@ -1,6 +1,6 @@
 //! The code behind a listener, as the server sees it: answers to requests, and trust in peers.
 
-use std::future::Future;
+use std::future::{Future, ready};
 use std::sync::Arc;
 
 use http::{Request, Response};
@@ -38,8 +38,14 @@ pub trait Handler: Clone + Send + Sync + 'static {
     /// The connection closes after the answer.
     fn refuse(&self, connection: &Arc<ConnectionInfo>, failure: Failure) -> Response<Body>;
 
-    /// Answers in place of a call of gRPC that breaks a rule.
-    fn refuse_call(&self, connection: &Arc<ConnectionInfo>, failure: Failure) -> Response<Body> {
-        self.refuse(connection, failure)
+    /// Answers in place of a request, maybe a call of gRPC, that breaks a rule. Its connection goes
+    /// on.
+    fn refuse_stream(
+        &self,
+        connection: &Arc<ConnectionInfo>,
+        failure: Failure,
+        _is_call: bool,
+    ) -> impl Future<Output = Response<Body>> + Send {
+        ready(self.refuse(connection, failure))
     }
 }

@@ -24,7 +24,7 @@ use tollgate_limiter::limit::key::{Key, KeyPart, KeySpec, OnMissing};
 use tollgate_limiter::limit::plan::{PlanHash, PlanSource, Plans};
 use tollgate_limiter::node::Node;
 use tollgate_limiter::node::breaker::Breaker;
-use tollgate_limiter::node::recovery::run_control;
+use tollgate_limiter::node::recovery::{run_control, watch};
 use tollgate_limiter::store::adjustment::{AdjustmentBatch, AdjustmentResult};
 use tollgate_limiter::store::fleet_share::FleetShare;
 use tollgate_limiter::store::memory::MemoryStore;
@@ -113,7 +113,7 @@ impl Store for CountingStore {
     }
 }
 
-/// A node of two workers, with a control task and a place in the fleet. Requests go through the
+/// A node of two workers, with control tasks and a place in the fleet. Requests go through the
 /// first worker's store.
 pub struct LimiterNode {
     pub limiter: Limiter,
@@ -139,6 +139,7 @@ impl LimiterNode {
         let fleet = Heartbeat::join(spec, share.clone()).unwrap();
         let mut tasks = JoinSet::new();
         let workers = workers.map(|store| Arc::new(store) as Arc<dyn Store>);
+        tasks.spawn(watch(node.clone(), workers[0].clone()));
         tasks.spawn(run_control(node, workers.into()));
         tasks.spawn(async move { fleet.run().await });
         Self {

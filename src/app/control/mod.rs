@@ -21,6 +21,7 @@ use tollgate_limiter::request::explanation::BucketUse;
 use tollgate_limiter::store::Store;
 use tollgate_limiter::store::inspect::ChangeNotice;
 use tollgate_limiter::store::redis::heartbeat::Heartbeat;
+use tollgate_limiter::store::redis::inspect::RedisInspector;
 
 use super::exporter;
 use super::optional::console::ConsoleControl;
@@ -120,6 +121,7 @@ impl ControlPlane {
             () = discover::run(|| shared.gateway.load().discovering_upstreams().collect()) => unreachable_end(),
             () = monitor::run(|| shared.gateway.load().watched_upstreams().collect()) => unreachable_end(),
             () = follow_operators(services, shared) => unreachable_end(),
+            () = watch_evictions(services.inspector.as_ref()) => unreachable_end(),
             () = services.team.run(self.metrics.clone(), shared.gateway.clone()) => unreachable_end(),
         }
     }
@@ -257,16 +259,30 @@ async fn upkeep(shared: &SharedState) {
     }
 }
 
-/// Closes the breaker again when the store is back, as seen over every worker's connection.
+/// Opens the breaker while nobody asks a store that is away, and closes it again when the store is
+/// back, as seen over every worker's connection.
 async fn guard_store(shared: &SharedState, workers: &Workers) {
     if let Some(fleet) = &shared.fleet {
         let mut stores: Vec<Arc<dyn Store>> = Vec::new();
         for store in &workers.stores {
             stores.push(Arc::new(store.clone()));
         }
-        recovery::run_control(fleet.node.clone(), stores).await;
+        if let Some(first) = stores.first().cloned() {
+            let node = &fleet.node;
+            tokio::join!(
+                recovery::watch(node.clone(), first),
+                recovery::run_control(node.clone(), stores)
+            );
+        }
     }
     pending().await
+}
+
+async fn watch_evictions(inspector: Option<&RedisInspector>) {
+    match inspector {
+        Some(inspector) => inspector.watch_evictions().await,
+        None => pending().await,
+    }
 }
 
 async fn send_heartbeats(heartbeat: Option<&Heartbeat>) {

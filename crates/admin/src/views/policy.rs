@@ -83,13 +83,19 @@ impl PolicyView {
             None => None,
         };
         let settled = later.as_deref().map(SettledView::new);
-        Self {
+        let mut view = Self {
             leased_us,
             plan: plan.clone(),
             plan_from,
             settled,
             ..Self::with(limit, algorithm, cost.get())
+        };
+        if applied.is_closed {
+            // The one token of such a plan is too few for any request.
+            view.rate = view.rate.replacen('1', "0", 1);
+            view.burst = 0;
         }
+        view
     }
 
     /// The numbers of `algorithm`, for a request that costs `cost`.

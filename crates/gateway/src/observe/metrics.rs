@@ -92,7 +92,8 @@ table! {
     Counter "tollgate_password_hashes_total" ["authenticator"]:
         "[passwords that were hashed](passwords.md#watching-it) to be checked",
     Counter "tollgate_ratelimit_decisions_total" ["limit", "verdict", "decided_by"]:
-        "who decided on each limit, and how",
+        "[who decided](how-it-works.md#who-decides) on each limit, and how: `redis`, `lease` \
+         (tokens taken ahead), `denial_cache` (Redis has denied the key within the last second), or `local`",
     Gauge "tollgate_ratelimit_queue_waiting" ["limit"]: "requests that wait for their tokens",
     Histogram(REQUEST_BUCKETS) "tollgate_ratelimit_queue_wait_seconds" ["limit"]:
         "how long requests waited for their tokens",
@@ -106,9 +107,13 @@ table! {
         "reservations that could not be given back: Redis was away, or too many waited",
     Gauge "tollgate_local_buckets" []: "buckets kept in this process",
     Gauge "tollgate_store_up" []:
-        "1 while the store answers, 0 while limits (in a cluster: some) hold node by node",
+        "1 while the store decides, 0 while limits (in a cluster: some) hold node by node; a node \
+         without requests looks once a second",
     Gauge "tollgate_store_servers_away" []:
         "servers of the store that are away; more than one only in a cluster",
+    Counter "tollgate_store_evicted_keys_total" []:
+        "[keys that Redis evicted](configuration/store.md#memory) to make room, whosesoever, since this node \
+         began to look",
     Counter "tollgate_store_calls_total" ["outcome"]:
         "calls to Redis; calls with `late` were counted as `timeout` before",
     Histogram(STORE_BUCKETS) "tollgate_store_call_duration_seconds" []:

@@ -34,7 +34,7 @@ pub struct Authentication {
 
 /// A service that refuses every request.
 #[derive(Clone)]
-struct Refusal(Failure);
+pub(crate) struct Refusal(pub Failure);
 
 impl Authentication {
     /// Finds out who the client is. `Some`: that has to be waited for.

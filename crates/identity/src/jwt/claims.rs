@@ -129,12 +129,26 @@ impl TokenClaims {
         }
     }
 
-    /// All claims that are texts or whole numbers.
+    /// All claims that are texts or whole numbers, those inside of objects by the path that leads
+    /// to them: `tenant.id`. A claim that is called so itself goes first.
     pub fn texts(&self) -> BTreeMap<String, String> {
-        self.0
-            .iter()
-            .filter_map(|(name, value)| Some((name.clone(), as_text(value)?)))
-            .collect()
+        let mut texts = BTreeMap::new();
+        collect_texts("", &self.0, &mut texts);
+        texts
+    }
+}
+
+fn collect_texts(path: &str, object: &Object<String, Json>, texts: &mut BTreeMap<String, String>) {
+    for (name, value) in object {
+        if let Json::Object(inner) = value {
+            collect_texts(&format!("{path}{name}."), inner, texts);
+        }
+    }
+    // Later than what is inside of objects: a whole name goes before a path.
+    for (name, value) in object {
+        if let Some(text) = as_text(value) {
+            texts.insert(format!("{path}{name}"), text);
+        }
     }
 }
 
@@ -177,5 +191,25 @@ impl<'de> Visitor<'de> for UniqueClaims {
             }
         }
         Ok(TokenClaims(claims))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dots_lead_into_objects_unless_a_claim_is_called_so() {
+        let claims: TokenClaims = serde_json::from_str(
+            r#"{"tenant": {"id": 7, "plan": {"name": "gold"}, "tags": ["a"]}, "tenant.plan.name": "free", "sub": "ada"}"#,
+        )
+        .unwrap();
+        let expected = [
+            ("sub", "ada"),
+            ("tenant.id", "7"),
+            ("tenant.plan.name", "free"),
+        ];
+        let expected = expected.map(|(name, text)| (name.to_owned(), text.to_owned()));
+        assert_eq!(claims.texts(), BTreeMap::from(expected));
     }
 }

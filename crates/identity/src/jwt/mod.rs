@@ -222,17 +222,18 @@ fn accept(
     now: f64,
 ) -> Result<(CallerIdentity, f64), AuthenticationRefusal> {
     let expires = claims.check(spec, now)?;
-    let id = claims.text(&spec.id).filter(|id| is_id(id)).ok_or(NO_ID)?;
+    let texts = claims.texts();
+    let id = texts.get(&spec.id).filter(|id| is_id(id)).ok_or(NO_ID)?;
     if !claims.has_scopes(&spec.scopes) {
         return Err(NO_SCOPE);
     }
-    let mut identity = CallerIdentity::new(name, &id);
+    let mut identity = CallerIdentity::new(name, id);
     identity.plan = spec
         .plan
         .as_ref()
-        .and_then(|claim| claims.text(claim))
+        .and_then(|claim| texts.get(claim).cloned())
         .filter(|plan| is_id(plan));
-    identity.claims = claims.texts();
+    identity.claims = texts;
     Ok((identity, expires))
 }
 

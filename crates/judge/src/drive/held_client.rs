@@ -149,13 +149,14 @@ impl RouteLimits {
             .rules
             .admit(&self.limiter, &Facts::from_request(&request));
         let judgement = match admission {
-            Ok(Admission::Judged(judgement)) => Some(judgement),
-            Ok(Admission::Waiting(judging)) => Some(judging.await),
-            // Each request has a key.
-            Err(_) => None,
+            Admission::Judged(judgement) => judgement,
+            Admission::Waiting(judging) => judging.await,
         };
-        let judgement = judgement.filter(|judgement| judgement.denied.is_none());
-        let permit = judgement.map(|judgement| judgement.reserved.hold(&self.limiter));
+        let permit = if judgement.denied.is_none() {
+            Some(judgement.reserved.hold(&self.limiter))
+        } else {
+            None
+        };
         let now_us = clock::monotonic_micros();
         let answer = if permit.is_some() {
             AnswerKind::Admitted

@@ -169,6 +169,35 @@ impl Quota {
         }
     }
 
+    /// Microseconds of the window at `unix_us` since 1970-01-01T00:00Z; of a bucket, in which it
+    /// fills.
+    #[inline]
+    pub fn window_us(self, unix_us: u64) -> u64 {
+        match self {
+            Self::Window(window) => window.span().width_at(unix_us),
+            Self::TokenBucket(_) => self.fill_us(),
+        }
+    }
+
+    /// Whether its windows go by a calendar, and so differ in length.
+    #[inline]
+    pub fn has_calendar(self) -> bool {
+        match self {
+            Self::Window(window) => window.span().has_calendar(),
+            Self::TokenBucket(_) => false,
+        }
+    }
+
+    /// Tokens that all requests of `us` microseconds together take on and on: what flows in
+    /// meanwhile. Of a window, all of its tokens.
+    #[inline]
+    pub fn tokens_within(self, us: u64) -> u64 {
+        match self {
+            Self::TokenBucket(bucket) => bucket.tick_rate().ticks(us) / bucket.emission(),
+            Self::Window(window) => window.quota(),
+        }
+    }
+
     /// Microseconds before all tokens are back at which a request of `tokens` passes for certain.
     #[inline]
     pub fn spare_us(self, tokens: u64) -> u64 {

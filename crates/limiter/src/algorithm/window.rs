@@ -171,6 +171,24 @@ impl Window {
 }
 
 impl Span {
+    /// Microseconds of the window at `unix_us` since 1970-01-01T00:00Z.
+    #[inline]
+    pub fn width_at(self, unix_us: u64) -> u64 {
+        match self {
+            Self::Fixed(period) => {
+                let window = period.window_at(unix_us);
+                window.end_us - window.start_us
+            }
+            Self::Sliding { width_us, .. } => width_us,
+        }
+    }
+
+    /// Whether windows go by a calendar, and so differ in length.
+    #[inline]
+    pub fn has_calendar(self) -> bool {
+        matches!(self, Self::Fixed(period) if period.is_calendar())
+    }
+
     /// `now_us`, and when a token taken then expires, by a clock that read 0 at `epoch_us`
     /// microseconds since 1970-01-01T00:00Z.
     #[inline]

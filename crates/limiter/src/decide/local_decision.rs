@@ -130,6 +130,7 @@ impl StoreClient {
     ) {
         let units = u32::try_from(tokens / charge.cost.max(1)).unwrap_or(u32::MAX);
         if units == 0
+            || !self.may_take_ahead(charge)
             || self
                 .node
                 .denials

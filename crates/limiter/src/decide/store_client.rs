@@ -15,10 +15,12 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep_until, timeout_at};
 
 use crate::algorithm::concurrency::GrantedPermits;
+use crate::algorithm::level::Level;
 use crate::clock::{self, Instant};
 use crate::decide::check::TokenChecks;
 use crate::limit::key::Key;
 use crate::node::Node;
+use crate::node::denial_cache::CallTimes;
 use crate::node::lease::LeaseSource;
 use crate::store::adjustment::{self, Adjustment, AdjustmentBatch, AdjustmentResult, Change};
 use crate::store::merged_charges::MergedCharge;
@@ -28,6 +30,10 @@ use crate::store::{
 
 /// The tokens left of a lease are given back when three of this many parts of its time have passed.
 const LEASE_PARTS: u32 = 4;
+
+/// Tokens are taken ahead while a call takes one of this many parts of a lease's time at most:
+/// those of a slower call would arrive too old to be spent.
+const CALL_PARTS: u64 = 4;
 
 /// Calls of a worker that go on after their requests have given up, about 1 KiB each. Beyond, a
 /// call is dropped, and what its requests were granted is owed.
@@ -146,11 +152,18 @@ impl StoreClient {
         );
     }
 
+    /// Whether tokens of a leased limit that are taken ahead now can be spent: calls are quick
+    /// enough for that.
+    pub fn may_take_ahead(&self, charge: &BucketCharge) -> bool {
+        let longest_us = charge.quota.lease_us() / CALL_PARTS;
+        charge.is_leased() && self.duration_us.load(Ordering::Relaxed) <= longest_us
+    }
+
     /// Units that a call for `requests` equal requests takes ahead for the lease. Only a single
     /// leased limit has some.
     pub fn units_ahead(&self, checks: &TokenChecks, requests: u32, now_us: u64) -> u32 {
         let [charge] = checks.charges() else { return 0 };
-        if !charge.is_leased() {
+        if !self.may_take_ahead(charge) {
             return 0;
         }
         let needed = charge.cost.saturating_mul(requests.into());
@@ -191,10 +204,10 @@ impl StoreClient {
         }
         let answer = self.store.take(charges, units).await;
         let now_us = clock::monotonic_micros();
-        self.seconds
-            .record(Duration::from_micros(now_us.saturating_sub(sent_us)));
+        let took_us = now_us.saturating_sub(sent_us);
+        self.seconds.record(Duration::from_micros(took_us));
         let grant = answer?;
-        self.learn_duration(now_us.saturating_sub(sent_us));
+        self.learn_duration(took_us);
         for (index, ((charge, policy), level)) in checks.iter().zip(&grant.levels).enumerate() {
             if grant.foreign.contains(&index) {
                 continue;
@@ -206,7 +219,11 @@ impl StoreClient {
             }
             if grant.units < units && level.retry_after_us > 0 {
                 let cost = store::cost_of(charges, charge);
-                self.node.denials.remember(charge, cost, level, sent_us);
+                let times = CallTimes {
+                    sent_us,
+                    answered_us: now_us,
+                };
+                self.node.denials.remember(charge, cost, level, times);
             }
         }
         if let ([charge], [level]) = (charges, &*grant.levels)
@@ -220,7 +237,13 @@ impl StoreClient {
                 sent_us,
                 taken_at_us: grant.at_us,
             };
-            self.node.leases.deposit(charge, tokens, *level, source);
+            // The lease counts from the beginning of the call, and the store up to its end.
+            let full_in_us = level.reset_after_us.saturating_add(took_us);
+            let level = Level {
+                reset_after_us: full_in_us,
+                ..*level
+            };
+            self.node.leases.deposit(charge, tokens, level, source);
             if tokens > 0 {
                 self.return_later(charge, source);
             }

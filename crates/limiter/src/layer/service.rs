@@ -14,7 +14,7 @@ use crate::decide::limiter::Limiter;
 use crate::layer::limited_request::{Admitted, LimitedRequest, LimiterOf};
 use crate::limit::client_address::TrustedProxies;
 use crate::request::admission::Admission;
-use crate::request::headers::RateLimitFields;
+use crate::request::permit::Unanswered;
 use crate::request::rule_set::{Judgement, RuleSet};
 
 /// A service behind limits. Made by [`RateLimitLayer`](crate::layer::RateLimitLayer).
@@ -81,10 +81,8 @@ where
         let limiter = limiter_of.limiter(&request);
         let step = match request.with_facts(trusted.as_deref(), |facts| rules.admit(limiter, facts))
         {
-            Ok(Admission::Judged(judgement)) => {
-                go_on(&mut self.inner, request, judgement, limiter_of)
-            }
-            Ok(Admission::Waiting(judging)) => {
+            Admission::Judged(judgement) => go_on(&mut self.inner, request, judgement, limiter_of),
+            Admission::Waiting(judging) => {
                 let limiter = limiter.clone();
                 // The service that was polled ready must be the one that is called: a clone of it
                 // need not be ready.
@@ -94,10 +92,6 @@ where
                     judging,
                     then: Some((inner, limiter, request)),
                 }
-            }
-            Err(denial) => {
-                release(&mut self.inner);
-                Step::answered(request.refuse(denial, RateLimitFields::default()))
             }
         };
         RateLimited { step }
@@ -124,6 +118,9 @@ where
         reserved,
     } = judgement;
     if let Some(denial) = denied {
+        // A request that is refused for what it lacks was counted, and no response tells its cost.
+        let mut permit = reserved.hold(limiter_of.limiter(&request));
+        permit.failed(denial.status(), Unanswered::Refused);
         release(inner);
         return Step::answered(request.refuse(denial, fields));
     }

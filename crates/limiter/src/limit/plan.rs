@@ -86,7 +86,7 @@ pub struct PlanHash {
     pub cache: Duration,
 }
 
-/// A rate, with its burst and cost, checked.
+/// A rate, with its burst and cost, checked. A closed plan, such as `0/h`, lets nothing pass.
 ///
 /// ```
 /// use tollgate_limiter::limit::algorithm::AlgorithmKind;
@@ -101,11 +101,14 @@ pub struct Plan {
     algorithm: Algorithm,
     compiled: CompiledAlgorithm,
     cost: Option<Cost>,
+    is_closed: bool,
 }
 
 /// A plan as text gives it, for whatever algorithm.
 struct PlanText {
+    /// Tokens or permits; a single one in a closed plan.
     amount: Amount,
+    is_closed: bool,
     burst: Option<NonZeroU64>,
     cost: Option<NonZeroU64>,
 }
@@ -183,6 +186,19 @@ impl Plan {
             compiled: algorithm.compile()?,
             algorithm,
             cost,
+            is_closed: false,
+        })
+    }
+
+    /// The plan of clients whose requests are all denied. `algorithm` has one token for the period
+    /// after which they may ask again, or one permit.
+    ///
+    /// # Errors
+    /// When the algorithm's numbers are out of bounds.
+    pub fn closed(algorithm: Algorithm) -> Result<Self, QuotaError> {
+        Ok(Self {
+            is_closed: true,
+            ..Self::new(algorithm, None)?
         })
     }
 
@@ -197,6 +213,7 @@ impl Plan {
             str::from_utf8(text.ok_or(PlanError::NotText)?).map_err(|_| PlanError::NotText)?;
         let PlanText {
             amount,
+            is_closed,
             burst,
             cost,
         } = text.parse()?;
@@ -204,6 +221,9 @@ impl Plan {
             Amount::Rate(rate) => kind.with_rate(rate, burst)?,
             Amount::Permits(most) => kind.with_permits(most)?,
         };
+        if is_closed {
+            return Ok(Self::closed(algorithm)?);
+        }
         if cost.is_some_and(|cost| cost > algorithm.burst()) {
             return Err(PlanError::Cost);
         }
@@ -213,6 +233,11 @@ impl Plan {
     /// The algorithm with the plan's numbers.
     pub fn algorithm(&self) -> &Algorithm {
         &self.algorithm
+    }
+
+    /// Whether it lets nothing pass.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed
     }
 
     /// The numbers as the limiter counts by them.
@@ -228,13 +253,15 @@ impl Plan {
 }
 
 /// `100/s`, `100/s burst=200`, `1000/month cost=2`, `max_in_flight=50`: as in the file, with the
-/// words behind the rate in any order.
+/// words behind the rate in any order. `0/h` and `max_in_flight=0` are closed plans.
 impl FromStr for PlanText {
     type Err = PlanError;
 
     fn from_str(text: &str) -> Result<Self, PlanError> {
         let mut words = text.split_ascii_whitespace();
-        let amount = words.next().and_then(amount).ok_or(PlanError::Rate)?;
+        let first = words.next().ok_or(PlanError::Rate)?;
+        let opened = opened(first);
+        let amount = amount(opened.as_deref().unwrap_or(first)).ok_or(PlanError::Rate)?;
         let mut burst = None;
         let mut cost = None;
         for word in words {
@@ -257,11 +284,21 @@ impl FromStr for PlanText {
             Amount::Permits(_) if burst.is_some() => Err(PlanError::Word),
             amount => Ok(Self {
                 amount,
-                burst,
+                is_closed: opened.is_some(),
+                burst: burst.filter(|_| opened.is_none()),
                 cost,
             }),
         }
     }
+}
+
+/// The word with one token or permit in place of none. `None`: it has some.
+fn opened(word: &str) -> Option<String> {
+    if let Some(most) = word.strip_prefix("max_in_flight=") {
+        return (units::whole(most)? == 0).then(|| "max_in_flight=1".to_owned());
+    }
+    let (tokens, period) = word.split_once('/')?;
+    (units::whole(tokens)? == 0).then(|| format!("1/{period}"))
 }
 
 fn amount(word: &str) -> Option<Amount> {
@@ -277,229 +314,4 @@ fn amount(word: &str) -> Option<Amount> {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::algorithm::concurrency::Scope;
-    use crate::algorithm::token_bucket::TokenBucketError;
-    use crate::algorithm::window::WindowError;
-    use crate::limit::algorithm::Rate;
-
-    const BUCKET: AlgorithmKind = AlgorithmKind::TokenBucket;
-    const SLIDING: AlgorithmKind = AlgorithmKind::SlidingWindow;
-
-    fn nonzero(number: u64) -> NonZeroU64 {
-        NonZeroU64::new(number).unwrap()
-    }
-
-    fn fixed(zone: Option<&str>) -> AlgorithmKind {
-        AlgorithmKind::FixedWindow {
-            zone: zone.map(Into::into),
-        }
-    }
-
-    fn steady(tokens: u64, seconds: u64) -> Rate {
-        Rate {
-            tokens: nonzero(tokens),
-            period_us: nonzero(seconds * 1_000_000),
-        }
-    }
-
-    fn with_cost(algorithm: Algorithm, cost: Option<u64>) -> Result<Plan, PlanError> {
-        Ok(Plan::new(algorithm, cost.map(|cost| Cost::Fixed(nonzero(cost)))).unwrap())
-    }
-
-    fn plan(tokens: u64, seconds: u64, burst: u64, cost: Option<u64>) -> Result<Plan, PlanError> {
-        with_cost(
-            Algorithm::TokenBucket {
-                rate: steady(tokens, seconds),
-                burst: nonzero(burst),
-            },
-            cost,
-        )
-    }
-
-    #[test]
-    fn requests_in_flight_have_plans_of_their_own() {
-        let kind = AlgorithmKind::Concurrency { scope: Scope::Node };
-        let most = Algorithm::Concurrency {
-            most: nonzero(50),
-            scope: Scope::Node,
-        };
-        assert_eq!(
-            Plan::read(b"max_in_flight=50 cost=2", &kind),
-            with_cost(most, Some(2))
-        );
-        assert_eq!(
-            Plan::read(b"100/s", &kind),
-            Err(PlanError::Unsupported(Unsupported::Rate("concurrency")))
-        );
-        assert_eq!(
-            Plan::read(b"max_in_flight=50", &BUCKET),
-            Err(PlanError::Unsupported(Unsupported::Permits("token_bucket")))
-        );
-        assert_eq!(
-            Plan::read(b"max_in_flight=50 burst=2", &kind),
-            Err(PlanError::Word)
-        );
-        assert_eq!(Plan::read(b"max_in_flight=0", &kind), Err(PlanError::Rate));
-        assert_eq!(
-            Plan::read(b"max_in_flight=50 cost=51", &kind),
-            Err(PlanError::Cost)
-        );
-    }
-
-    #[test]
-    fn a_plan_is_written_as_in_the_file() {
-        for (text, read) in [
-            ("100/s", plan(100, 1, 100, None)),
-            ("3/90s", plan(3, 90, 3, None)),
-            ("100/s burst=200", plan(100, 1, 200, None)),
-            ("1000/h cost=2 burst=50", plan(1_000, 3_600, 50, Some(2))),
-            (" 5/d  burst=007 \n", plan(5, 86_400, 7, None)),
-            ("10/s cost=10", plan(10, 1, 10, Some(10))),
-        ] {
-            assert_eq!(Plan::read(text.as_bytes(), &BUCKET), read, "{text:?}");
-        }
-    }
-
-    #[cfg(feature = "calendar")]
-    #[test]
-    fn a_plan_counts_as_its_limit_does() {
-        let sliding = with_cost(
-            Algorithm::SlidingWindow {
-                rate: steady(5, 90),
-            },
-            Some(5),
-        );
-        assert_eq!(Plan::read(b"5/90s cost=5", &SLIDING), sliding);
-        for zone in [None, Some("Europe/Berlin")] {
-            let hourly = Algorithm::FixedWindow {
-                rate: WindowRate {
-                    tokens: nonzero(100),
-                    per: WindowLength::Micros(nonzero(3_600_000_000)),
-                },
-                zone: zone.map(Into::into),
-            };
-            assert_eq!(Plan::read(b"100/h", &fixed(zone)), with_cost(hourly, None));
-            let monthly = Algorithm::FixedWindow {
-                rate: WindowRate {
-                    tokens: nonzero(1_000),
-                    per: WindowLength::Month,
-                },
-                zone: zone.map(Into::into),
-            };
-            assert_eq!(
-                Plan::read(b"1000/month cost=2", &fixed(zone)),
-                with_cost(monthly, Some(2))
-            );
-        }
-    }
-
-    #[test]
-    fn what_another_algorithm_counts_by_is_no_plan() {
-        let berlin = fixed(Some("Europe/Berlin"));
-        let too_large = QuotaError::Window(WindowError::QuotaTooLarge);
-        for (text, kind, why) in [
-            (
-                "100/s burst=100",
-                &SLIDING,
-                PlanError::Unsupported(Unsupported::Burst("sliding_window")),
-            ),
-            (
-                "100/s burst=200",
-                &fixed(None),
-                PlanError::Unsupported(Unsupported::Burst("fixed_window")),
-            ),
-            (
-                "1000/month",
-                &SLIDING,
-                PlanError::Unsupported(Unsupported::Month("sliding_window")),
-            ),
-            (
-                "1000/month burst=5",
-                &BUCKET,
-                PlanError::Unsupported(Unsupported::Month("token_bucket")),
-            ),
-            ("1000/2month", &fixed(None), PlanError::Rate),
-            ("100/s cost=101", &SLIDING, PlanError::Cost),
-            ("100/month cost=101", &fixed(None), PlanError::Cost),
-            ("5/90s", &berlin, PlanError::Quota(QuotaError::NoUnit)),
-            ("1000000001/s", &SLIDING, PlanError::Quota(too_large)),
-            (
-                "1/367d",
-                &fixed(None),
-                PlanError::Quota(QuotaError::Window(WindowError::TooLong)),
-            ),
-        ] {
-            assert_eq!(
-                Plan::read(text.as_bytes(), kind),
-                Err(why),
-                "{text:?} {kind:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn what_is_nearly_a_plan_is_none() {
-        for (text, why) in [
-            ("", PlanError::Rate),
-            ("gold", PlanError::Rate),
-            ("0/s", PlanError::Rate),
-            ("-1/s", PlanError::Rate),
-            ("1.5/s", PlanError::Rate),
-            ("100", PlanError::Rate),
-            ("100 /s", PlanError::Rate),
-            ("100/w", PlanError::Rate),
-            ("burst=200 100/s", PlanError::Rate),
-            ("18446744073709551616/s", PlanError::Rate),
-            ("100/s 200", PlanError::Word),
-            ("100/s, burst=200", PlanError::Rate),
-            ("100/s burst =200", PlanError::Word),
-            ("100/s Burst=200", PlanError::Word),
-            ("100/s brust=200", PlanError::Word),
-            ("100/s burst=200 burst=200", PlanError::Word),
-            ("100/s burst=", PlanError::Burst),
-            ("100/s burst=0", PlanError::Burst),
-            ("100/s burst=1k", PlanError::Burst),
-            ("100/s burst=1000000001", PlanError::Burst),
-            ("100/s cost=0", PlanError::Cost),
-            ("100/s cost=101", PlanError::Cost),
-            ("100/s burst=5 cost=6", PlanError::Cost),
-            ("100/s cost==1", PlanError::Cost),
-            (
-                "20000000/s",
-                PlanError::Quota(TokenBucketError::TooFast.into()),
-            ),
-            (
-                "1/d burst=400",
-                PlanError::Quota(TokenBucketError::TooSlow.into()),
-            ),
-            ("100/s \u{a0}", PlanError::NotText),
-        ] {
-            assert_eq!(Plan::read(text.as_bytes(), &BUCKET), Err(why), "{text:?}");
-        }
-        assert_eq!(Plan::read(b"\xff", &BUCKET), Err(PlanError::NotText));
-        let longest = format!("1/s{}", " ".repeat(LONGEST_TEXT - 3));
-        assert!(Plan::read(longest.as_bytes(), &BUCKET).is_ok());
-        let too_long = longest + " ";
-        assert_eq!(
-            Plan::read(too_long.as_bytes(), &BUCKET),
-            Err(PlanError::NotText)
-        );
-    }
-
-    proptest! {
-        #[test]
-        fn any_text_is_a_plan_or_none_and_a_plan_lets_a_request_pass(text in "[0-9]{1,9}/[0-9]{0,2}(s|m|h|d|month)( (burst|cost)=[0-9]{1,9}){0,2}|[0-9/smhd a-z=burstco]{0,40}", bytes: Vec<u8>) {
-            for kind in [BUCKET, SLIDING, fixed(None), fixed(Some("Europe/Berlin"))] {
-                let _ = Plan::read(&bytes, &kind);
-                if let Ok(plan) = Plan::read(text.as_bytes(), &kind) {
-                    let cost = plan.cost().map_or(1, |cost| cost.largest().get());
-                    prop_assert!(plan.compiled().holds(cost) && plan.algorithm().kind() == kind);
-                }
-            }
-        }
-    }
-}
+mod tests;

@@ -1,14 +1,15 @@
 //! Remembers denials: a request that the store just denied is denied in process until its retry
 //! time.
 //!
-//! Guarantees that no request is denied from memory longer than the store denies. The wait counts
-//! from before the call was sent, and a denial counts for the same limit and for costs not below
-//! the one denied. The cache is bounded; a displaced denial is asked for again. Every denial is
-//! asked again after a second: the store may have been emptied or replaced by one that knows less,
-//! and other nodes may have refunded reservations. A leased limit is asked again after an eighth of
-//! its lease at the earliest, so that there are tokens to take, and after its lease at the latest,
-//! because other nodes may have given tokens back. Others may take from the bucket meanwhile: the
-//! remaining tokens are those at the denial.
+//! Guarantees that no request is denied from memory longer than the store denies, and that no wait
+//! it tells is too short: the first counts from before the call was sent, the other from its
+//! answer. A denial counts for the same limit and for costs not below the one denied. The cache is
+//! bounded; a displaced denial is asked for again. Every denial is asked again after a second: the
+//! store may have been emptied or replaced by one that knows less, and other nodes may have
+//! refunded reservations. A leased limit is asked again after an eighth of its lease at the
+//! earliest, so that there are tokens to take, and after its lease at the latest, because other
+//! nodes may have given tokens back. Others may take from the bucket meanwhile: the remaining
+//! tokens are those at the denial.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -42,6 +43,14 @@ struct CachedDenial {
     full_at_us: u64,
 }
 
+/// When a call was sent and answered, in microseconds of this node's monotonic clock. The store has
+/// decided in between.
+#[derive(Clone, Copy)]
+pub(crate) struct CallTimes {
+    pub sent_us: u64,
+    pub answered_us: u64,
+}
+
 impl DenialCache {
     pub fn new() -> Self {
         Self {
@@ -51,15 +60,17 @@ impl DenialCache {
     }
 
     /// Remembers that the store denied `cost` tokens of the bucket of `charge`, in answer to a call
-    /// sent at `sent_us`.
-    pub fn remember(&self, charge: &BucketCharge, cost: u64, level: &Level, sent_us: u64) {
+    /// at these times.
+    pub fn remember(&self, charge: &BucketCharge, cost: u64, level: &Level, call: CallTimes) {
         let denial = CachedDenial {
             quota: charge.quota,
             cost,
             remaining: level.remaining,
-            until_us: sent_us.saturating_add(kept_us(charge.quota, level.retry_after_us)),
-            retry_at_us: sent_us.saturating_add(level.retry_after_us),
-            full_at_us: sent_us.saturating_add(level.reset_after_us),
+            until_us: call
+                .sent_us
+                .saturating_add(kept_us(charge.quota, level.retry_after_us)),
+            retry_at_us: call.answered_us.saturating_add(level.retry_after_us),
+            full_at_us: call.answered_us.saturating_add(level.reset_after_us),
         };
         self.table.upsert(
             &charge.key,
@@ -136,6 +147,14 @@ mod tests {
         }
     }
 
+    /// A call that takes no time.
+    fn at(us: u64) -> CallTimes {
+        CallTimes {
+            sent_us: us,
+            answered_us: us,
+        }
+    }
+
     fn denied(retry_after_us: u64) -> Level {
         Level {
             remaining: 2,
@@ -151,7 +170,7 @@ mod tests {
             (cache.is_empty(), cache.find(&charge("k", 20), 3, 0)),
             (true, None)
         );
-        cache.remember(&charge("k", 20), 3, &denied(100_000), 1_000);
+        cache.remember(&charge("k", 20), 3, &denied(100_000), at(1_000));
         assert!(!cache.is_empty());
         let level = cache.find(&charge("k", 20), 3, 41_000);
         assert_eq!(
@@ -169,7 +188,7 @@ mod tests {
     #[test]
     fn a_dearer_request_waits_for_its_own_tokens_and_a_cheaper_one_is_not_denied() {
         let cache = DenialCache::new();
-        cache.remember(&charge("k", 20), 3, &denied(100_000), 0);
+        cache.remember(&charge("k", 20), 3, &denied(100_000), at(0));
         assert_eq!(
             cache
                 .find(&charge("k", 20), 5, 0)
@@ -182,7 +201,7 @@ mod tests {
     #[test]
     fn a_changed_limit_and_a_reset_bucket_are_asked_for_again() {
         let cache = DenialCache::new();
-        cache.remember(&charge("k", 20), 3, &denied(100_000), 0);
+        cache.remember(&charge("k", 20), 3, &denied(100_000), at(0));
         assert_eq!(cache.find(&charge("k", 30), 3, 0), None);
         assert_eq!(cache.find(&charge("other", 20), 3, 0), None);
         cache.forget(&Key::from("k"));
@@ -194,7 +213,7 @@ mod tests {
         let cache = DenialCache::new();
         let mut leased = charge("k", 1_000);
         leased.quota = leased.quota.leased(1);
-        cache.remember(&leased, 1, &denied(10), 0);
+        cache.remember(&leased, 1, &denied(10), at(0));
         assert_eq!(
             cache
                 .find(&leased, 1, 6_000)
@@ -202,7 +221,7 @@ mod tests {
             Some(250)
         );
         assert_eq!(cache.find(&leased, 1, 6_250), None);
-        cache.remember(&leased, 1, &denied(100_000), 0);
+        cache.remember(&leased, 1, &denied(100_000), at(0));
         assert_eq!(
             cache
                 .find(&leased, 1, 49_999)
@@ -216,7 +235,7 @@ mod tests {
     fn a_long_denial_tells_its_whole_wait_and_is_asked_again_after_a_second() {
         let cache = DenialCache::new();
         let denied_charge = charge("k", 20);
-        cache.remember(&denied_charge, 3, &denied(4_000_000), 0);
+        cache.remember(&denied_charge, 3, &denied(4_000_000), at(0));
         assert_eq!(
             cache
                 .find(&denied_charge, 3, 999_999)
@@ -224,15 +243,32 @@ mod tests {
             Some(3_000_001)
         );
         assert_eq!(cache.find(&denied_charge, 3, 1_000_000), None);
-        cache.remember(&denied_charge, 3, &denied(100_000), 0);
+        cache.remember(&denied_charge, 3, &denied(100_000), at(0));
         assert_eq!(cache.find(&denied_charge, 3, 100_000), None);
+    }
+
+    #[test]
+    fn a_wait_counts_from_the_answer_and_the_memory_of_it_from_the_call() {
+        let cache = DenialCache::new();
+        let call = CallTimes {
+            sent_us: 0,
+            answered_us: 60_000,
+        };
+        cache.remember(&charge("k", 20), 3, &denied(100_000), call);
+        let level = cache.find(&charge("k", 20), 3, 60_000).unwrap();
+        assert_eq!(
+            (level.retry_after_us, level.reset_after_us),
+            (100_000, 5_000_000)
+        );
+        assert!(cache.find(&charge("k", 20), 3, 99_999).is_some());
+        assert_eq!(cache.find(&charge("k", 20), 3, 100_000), None);
     }
 
     #[test]
     fn any_number_of_keys_takes_bounded_room() {
         let cache = DenialCache::new();
         for n in 0..100_000 {
-            cache.remember(&charge(&n.to_string(), 20), 1, &denied(100_000), 0);
+            cache.remember(&charge(&n.to_string(), 20), 1, &denied(100_000), at(0));
         }
         let kept = (0..100_000)
             .filter(|n| cache.find(&charge(&n.to_string(), 20), 1, 1).is_some())

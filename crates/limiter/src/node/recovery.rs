@@ -23,6 +23,9 @@ use crate::store::{PROBE_KEY, ServerId, Store, StoreFailure, probe_bucket};
 /// second and connection.
 const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Pause between two looks at a store that no request may be asking.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Pause between two probes while a worker starts, and only its listeners wait for it.
 const FIRST_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -218,5 +221,26 @@ pub async fn first_contact(node: &Node, store: &dyn Store, timeout: Duration) {
             return;
         }
         tokio::time::sleep(FIRST_INTERVAL).await;
+    }
+}
+
+/// Looks at the store once a second, so that a node without requests notices that it is away, too.
+/// A look counts like a request, and proves writing. Runs until dropped.
+pub async fn watch(node: Arc<Node>, store: Arc<dyn Store>) {
+    let key = Key::from(PROBE_KEY);
+    loop {
+        tokio::time::sleep(LOOK_INTERVAL).await;
+        // The prober looks after a server whose circuit is open.
+        if node.breaker.is_open_for(store.server_of(&key)) {
+            continue;
+        }
+        match probe_bucket(&*store, key.clone()).await {
+            Ok(()) => node.breaker.succeeded(store.server_of(&key)),
+            Err(StoreFailure { server, error }) => {
+                node.outcomes.count(Some(&error));
+                node.breaker
+                    .failed(server, &error, 1, || store.server_name(server));
+            }
+        }
     }
 }

@@ -14,7 +14,6 @@ use crate::clock::Instant;
 use crate::decide::decision::Decision;
 use crate::decide::limiter::Limiter;
 use crate::limit::key::Facts;
-use crate::request::answer::denial::Denial;
 use crate::request::pending::{PendingRequest, PlanLookup};
 use crate::request::queue::{ArrivalNumber, JoiningRequest, Ticket, TooLong};
 use crate::request::rule_set::{Judgement, Next, RuleSet};
@@ -28,27 +27,20 @@ pub enum Admission {
 
 impl RuleSet {
     /// Holds a request to its limits: at once, unless something has to be waited for.
-    ///
-    /// # Errors
-    /// When the request lacks what a limit counts by, and is refused for that.
     #[inline]
-    pub fn admit(
-        self: &Arc<Self>,
-        limiter: &Limiter,
-        facts: &Facts<'_>,
-    ) -> Result<Admission, Denial> {
+    pub fn admit(self: &Arc<Self>, limiter: &Limiter, facts: &Facts<'_>) -> Admission {
         let mut pending = PendingRequest::default();
-        self.ask(facts, &mut pending)?;
+        self.ask(facts, &mut pending);
         let may_wait = self.is_lenient() || pending.lacks_plans();
         let known = if may_wait {
             None
         } else {
             limiter.known(&pending.checks)
         };
-        Ok(match known {
+        match known {
             Some(mut decision) => Admission::Judged(self.judge(&mut pending, &mut decision)),
             None => Admission::Waiting(Box::pin(wait(self.clone(), limiter.clone(), pending))),
-        })
+        }
     }
 }
 
@@ -61,7 +53,7 @@ async fn wait(rules: Arc<RuleSet>, limiter: Limiter, mut pending: PendingRequest
         reading.await;
         rules.adopt_plans(&mut pending, &lookups);
     }
-    let mut decision = if rules.is_lenient() {
+    let mut decision = if rules.is_lenient() && pending.refusal.is_none() {
         // Boxed: few limits are such, and the others would carry the room for it.
         Box::pin(decide_with_queue(&rules, &limiter, &mut pending, deadline)).await
     } else {

@@ -285,6 +285,9 @@ impl CompiledLimit {
         read: impl FnOnce(&Cost, NonZeroU64) -> NonZeroU64,
     ) -> Charge {
         let counting = plan.map_or(self.counting, Plan::compiled);
+        if plan.is_some_and(Plan::is_closed) {
+            return Charge::unpayable(counting);
+        }
         let burst = burst(counting);
         let default_cost = plan.and_then(Plan::cost).unwrap_or(&self.limit.cost);
         let cost = self.own_cost.as_ref().unwrap_or(default_cost);
@@ -323,6 +326,23 @@ impl CompiledLimit {
     /// The cost that a request states, whatever its plan: see [`Self::late_charge`].
     pub fn stated_cost(&self, facts: &Facts<'_>) -> NonZeroU64 {
         self.cost().tokens(facts, Cost::UNBOUNDED)
+    }
+}
+
+impl Charge {
+    /// A charge that never fits: one token more than there are.
+    fn unpayable(counting: CompiledAlgorithm) -> Self {
+        let cost = burst(counting).saturating_add(1);
+        Self {
+            counting,
+            cost,
+            scale: QuotaScale {
+                typical_cost: cost,
+                unit: QuotaUnit::Requests,
+            },
+            largest_cost: 1,
+            later: None,
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use crate::limit::algorithm::CompiledAlgorithm;
 use crate::limit::cost::quota_unit::QuotaScale;
 use crate::limit::key::{Facts, Key};
 use crate::node::permits::PermitNeed;
+use crate::request::answer::denial::Denial;
 use crate::request::compiled_limit::Charge;
 use crate::request::response::permit::LaterCost;
 use crate::request::rule::Rule;
@@ -28,6 +29,9 @@ pub struct PendingRequest {
     pub(crate) degraded: Vec<DegradedCheck>,
     pub(crate) shadows: Shadows,
     plan_lookups: Vec<PlanLookup>,
+    /// Why the request is refused although no limit denies it. The limits count it all the same, or
+    /// such requests would be free.
+    pub(crate) refusal: Option<Box<Denial>>,
 }
 
 /// The rule that a check belongs to.
@@ -168,6 +172,11 @@ impl PendingRequest {
             planned: plan.is_some(),
             later,
         });
+    }
+
+    /// Notes that the request is refused. The first limit that refuses it says why.
+    pub(crate) fn refuse(&mut self, denial: impl FnOnce() -> Denial) {
+        self.refusal.get_or_insert_with(|| Box::new(denial()));
     }
 
     /// Replaces the check of `owner` by the one for a plan that was read: a plan has its limit's

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::algorithm::level::Level;
+use crate::clock;
 use crate::decide::plans::cache::PlanCaches;
 use crate::limit::algorithm::{CompiledAlgorithm, QuotaError};
 use crate::limit::cost::ResponseCost;
@@ -112,16 +113,35 @@ impl Rule {
         self.policy_of(counting, scale)
     }
 
+    /// The policy of requests that are counted so. A window is whole seconds: of a bucket, the
+    /// first in which it fills, and the quota is all that flows in meanwhile. So a small burst
+    /// tells the whole rate.
     pub fn policy_of(&self, counting: CompiledAlgorithm, scale: QuotaScale) -> PolicyItem<'_> {
-        let window_secs = match counting {
-            CompiledAlgorithm::Tokens(quota) => Some(seconds_up(quota.fill_us()).max(1)),
-            CompiledAlgorithm::Permits(_) => None,
-        };
+        let mut tokens = counting.burst();
+        let mut window_secs = None;
+        if let CompiledAlgorithm::Tokens(quota) = counting {
+            let window_us = if quota.has_calendar() {
+                quota.window_us(clock::unix_micros())
+            } else {
+                quota.fill_us()
+            };
+            let secs = seconds_up(window_us).max(1);
+            tokens = quota.tokens_within(secs.saturating_mul(1_000_000));
+            window_secs = Some(secs);
+        }
         PolicyItem {
             name: self.name(),
-            quota: scale.quota(counting.burst()),
+            quota: scale.quota(tokens),
             unit: scale.unit,
             window_secs,
+        }
+    }
+
+    /// Whether the policy changes with time: a month is not as long as the next.
+    pub fn has_calendar(&self) -> bool {
+        match self.compiled.typical() {
+            (CompiledAlgorithm::Tokens(quota), _) => quota.has_calendar(),
+            (CompiledAlgorithm::Permits(_), _) => false,
         }
     }
 

@@ -37,6 +37,8 @@ pub struct RuleSet {
     /// `RateLimit-Policy` when all enforced limits apply and the client has no plan, which is
     /// nearly always. Like all fields, it has the limits that clients are told of.
     policy: Option<HeaderValue>,
+    /// Whether that changes with the calendar.
+    has_calendar: bool,
     /// The number of those limits.
     acting: usize,
     /// Whether a denied request may wait or be degraded, rather than be refused.
@@ -60,7 +62,7 @@ pub(crate) enum Next {
 #[derive(Debug)]
 pub struct Judgement {
     pub fields: RateLimitFields,
-    /// The denial, if it is denied.
+    /// The denial, if it is denied, or refused for what it lacks.
     pub denied: Option<Denial>,
     /// The cheaper thing that it gets, if it is degraded.
     pub degraded: Option<Degrade>,
@@ -100,12 +102,14 @@ impl RuleSet {
         }
         let acting = rules.iter().filter(|rule| rule.acts());
         let shown = acting.clone().filter(|rule| !rule.limit().hidden);
+        let has_calendar = shown.clone().any(Rule::has_calendar);
         let policy = headers::policy_value(shown.map(Rule::policy));
         let acting = acting.count();
         let lenient = rules.iter().any(Rule::is_lenient);
         Ok(Self {
             rules,
             policy,
+            has_calendar,
             acting,
             lenient,
             legacy_headers,
@@ -125,40 +129,32 @@ impl RuleSet {
     /// Adds the checks of this request to `pending`, which is too large to be moved about. A limit
     /// whose key is not in the request is left out, or refuses it. Where
     /// [`PendingRequest::take_lookups`] has something, [`Limiter::read_plans`] comes first.
-    ///
-    /// # Errors
-    /// When the request lacks what a limit counts by, and is refused for that.
-    pub fn ask(&self, facts: &Facts<'_>, pending: &mut PendingRequest) -> Result<(), Denial> {
+    pub fn ask(&self, facts: &Facts<'_>, pending: &mut PendingRequest) {
         for (index, rule) in self.rules.iter().enumerate() {
             if rule.limit().exemption.applies_to(facts) {
                 rule.metrics.count(CountedAs::Exempt, DecidedBy::Local);
                 continue;
             }
             if facts.client_ip.is_none() && rule.refuses_without_client_ip() {
-                return Err(Denial::NoClientAddress {
+                pending.refuse(|| Denial::NoClientAddress {
                     limit: rule.name().clone(),
                     hidden: rule.limit().hidden,
                 });
+                continue;
             }
             match rule.key(facts) {
                 ExtractedKey::Key(key) => pending.add(index, rule, key, facts),
                 ExtractedKey::Skip => {}
-                ExtractedKey::Refuse => {
-                    let part = lacking(&rule.limit().key, facts)
-                        .into_iter()
-                        .next()
-                        .unwrap_or_default();
-                    let limit = rule.name().clone();
-                    let hidden = rule.limit().hidden;
-                    return Err(Denial::KeyMissing {
-                        limit,
-                        part,
-                        hidden,
-                    });
-                }
+                ExtractedKey::Refuse => pending.refuse(|| {
+                    let missing = lacking(&rule.limit().key, facts);
+                    Denial::KeyMissing {
+                        limit: rule.name().clone(),
+                        part: missing.into_iter().next().unwrap_or_default(),
+                        hidden: rule.limit().hidden,
+                    }
+                }),
             }
         }
-        Ok(())
     }
 
     /// Charges `pending` by the plans that were read for it meanwhile, or by those that are known
@@ -309,7 +305,11 @@ impl RuleSet {
     /// decision.
     pub fn judge(&self, pending: &mut PendingRequest, decision: &mut Decision) -> Judgement {
         self.count(pending, decision);
-        let denied = (!decision.granted).then(|| self.denial(pending, decision));
+        let denied = if decision.granted {
+            pending.refusal.take().map(|refusal| *refusal)
+        } else {
+            Some(self.denial(pending, decision))
+        };
         let mut fields = self.fields(pending, decision);
         let mut degraded = None;
         if decision.granted
@@ -388,6 +388,7 @@ impl RuleSet {
             .chain(degraded)
             .filter(|(owner, ..)| !self.rules[owner.rule].limit().hidden);
         let policy = if pending.owners.len() == self.acting
+            && !self.has_calendar
             && !pending.owners.iter().any(|owner| owner.planned)
         {
             self.policy.clone()

@@ -13,7 +13,7 @@ use tollgate_limiter::clock;
 use tollgate_limiter::decide::check::{CheckPolicy, Checks, TokenChecks};
 use tollgate_limiter::decide::decision::DecidedBy;
 use tollgate_limiter::decide::limiter::Limiter;
-use tollgate_limiter::limit::definition::OnOutage;
+use tollgate_limiter::limit::definition::{Consistency, OnOutage};
 use tollgate_limiter::node::Node;
 use tollgate_limiter::node::breaker::Breaker;
 use tollgate_limiter::node::recovery::run_control;
@@ -133,13 +133,14 @@ fn of_key(key: &str) -> [BucketCharge; 1] {
 /// Lets `clients` ask for twice what the limit admits, for ten seconds. Returns the share of the
 /// limit that was admitted, the decisions without the store among a hundred, and the calls per
 /// request.
-async fn demand(fixture: &SlowFixture, clients: u32) -> (f64, f64, f64) {
+async fn demand(fixture: &SlowFixture, clients: u32, consistency: Consistency) -> (f64, f64, f64) {
     let rate = u64::from(clients) * 5;
-    let request = [charge(
-        &format!("hot {clients}"),
-        shape(rate, SECOND, rate),
-        1,
-    )];
+    let quota = shape(rate, SECOND, rate);
+    let quota = match consistency {
+        Consistency::Exact => quota,
+        Consistency::Leased => quota.leased(1),
+    };
+    let request = [charge(&format!("hot {clients}"), quota, 1)];
     let time = Duration::from_secs(10);
     let started = clock::now();
     let calls = fixture.store.calls.load(Ordering::Relaxed);
@@ -176,7 +177,8 @@ async fn demand(fixture: &SlowFixture, clients: u32) -> (f64, f64, f64) {
 async fn a_limit_is_used_up_when_calls_take_nearly_all_of_their_time() {
     for takes in [0.5, 0.7, 0.85].map(|part| TIMEOUT.mul_f64(part)) {
         for clients in [1, 2, 5, 20, 100] {
-            let (used, local, calls) = demand(&SlowFixture::new(takes), clients).await;
+            let fixture = SlowFixture::new(takes);
+            let (used, local, calls) = demand(&fixture, clients, Consistency::Exact).await;
             println!(
                 "{takes:?}, {clients} clients: {used:.3} used, {local:.1} % local, {calls:.3} calls per request"
             );
@@ -184,6 +186,20 @@ async fn a_limit_is_used_up_when_calls_take_nearly_all_of_their_time() {
                 used >= 0.95 && local <= 1.0,
                 "{takes:?}, {clients} clients: {used:.3} used, {local:.1} % local"
             );
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leased_limit_is_used_up_however_long_calls_take() {
+    for takes in [1, 5, 10, 15, 25, 45, 70, 85].map(Duration::from_millis) {
+        for clients in [20, 100] {
+            let fixture = SlowFixture::new(takes);
+            let (used, local, calls) = demand(&fixture, clients, Consistency::Leased).await;
+            println!(
+                "{takes:?}, {clients} clients: {used:.3} used, {local:.1} % local, {calls:.3} calls per request"
+            );
+            assert!(used >= 0.97, "{takes:?}, {clients} clients: {used:.3} used");
         }
     }
 }

@@ -18,3 +18,4 @@ mod shared_limiter;
 mod store;
 mod store_suite;
 mod topologies;
+mod unasked;

@@ -117,7 +117,15 @@ async fn a_certificate_of_the_private_authority_is_trusted_by_name_and_by_addres
         LimiterNode::started(&tls(port, host, both.clone())).await;
     }
     assert!(server.script_calls() > 0);
-    let nameless = RedisStore::connect(&tls(port, "localhost", trusting)).unwrap();
+    let nameless = tls(port, "localhost", trusting);
+    let (log, _guard) = CapturedLog::start();
+    let _node = LimiterNode::start(&nameless);
+    eventually("it says what is missing", || async {
+        log.text()
+            .contains("cannot use Redis: it wants a certificate of this gateway")
+    })
+    .await;
+    let nameless = RedisStore::connect(&nameless).unwrap();
     let error = nameless
         .take(&[charge("k", shape(5, HOUR, 5), 1)], 1)
         .await

@@ -55,11 +55,7 @@ async fn answer<H: Handler>(
     sender: &mut SendResponse<Bytes>,
 ) -> Option<Response<Body>> {
     if let Err(failure) = request_head::check(&mut request, &session.spec) {
-        return Some(if grpc::is_call(&request) {
-            session.handler.refuse_call(&session.connection, failure)
-        } else {
-            session.refuse(failure)
-        });
+        return Some(session.refuse(failure, grpc::is_call(&request)).await);
     }
     let (mut request, continue_request) = with_body(request, session);
     handle(session, &mut request, continue_request.as_deref(), sender).await
@@ -82,10 +78,10 @@ async fn serve_websocket<H: Handler>(
                     return websocket.open(&mut sender, response);
                 }
                 Ok(()) => response,
-                Err(failure) => session.refuse(failure),
+                Err(failure) => session.handler.refuse(&session.connection, failure),
             }
         }
-        Err(failure) => session.refuse(failure),
+        Err(failure) => session.refuse(failure, false).await,
     };
     if let Some((stream, body)) = send_head(&mut sender, response, false, arrived) {
         send_body(session, stream, body, arrived).await;
@@ -103,8 +99,10 @@ fn translate_websocket<H>(
 }
 
 impl<H: Handler> H2Session<H> {
-    fn refuse(&self, failure: Failure) -> Response<Body> {
-        self.handler.refuse(&self.connection, failure)
+    async fn refuse(&self, failure: Failure, is_call: bool) -> Response<Body> {
+        self.handler
+            .refuse_stream(&self.connection, failure, is_call)
+            .await
     }
 }
 

@@ -21,6 +21,7 @@ use std::sync::Arc;
 // With its quick default hasher: the keys are chosen by the operator, not by clients.
 use hashbrown::HashMap;
 use http::{HeaderMap, HeaderValue, Method};
+use tollgate_limiter::limit::key::field_values;
 
 use self::expressions::{NumberSet, NumberedExpression, SharedExpressions, TriedExpressions};
 use super::path::{self, Segments};
@@ -467,12 +468,12 @@ impl RouteCandidate {
     }
 
     fn takes_headers(&self, headers: &HeaderMap) -> bool {
-        self.headers.iter().all(|wanted| match &wanted.value {
-            None => headers.contains_key(&wanted.name),
-            Some(value) => headers
-                .get_all(&wanted.name)
-                .iter()
-                .any(|found| found == value),
+        self.headers.iter().all(|wanted| {
+            let mut values = field_values(headers, &wanted.name);
+            match &wanted.value {
+                None => values.next().is_some(),
+                Some(value) => values.any(|found| found == value),
+            }
         })
     }
 }

@@ -156,30 +156,13 @@ pub fn list_has(list: &[u8], element: &[u8]) -> bool {
         .any(|found| trim(found).eq_ignore_ascii_case(element))
 }
 
-/// Whether two names of fields are one to servers that turn names into variables: they cannot tell
-/// `_` from `-` there, and some of them (PHP, lighttpd) neither from `.`, `~` or any other
-/// character than a letter or a digit.
-pub fn is_same_variable(one: &str, other: &str) -> bool {
-    one.len() == other.len()
-        && one
-            .bytes()
-            .map(variable_byte)
-            .eq(other.bytes().map(variable_byte))
-}
-
-/// The byte for which such a server may take `byte`.
-fn variable_byte(byte: u8) -> u8 {
-    if byte.is_ascii_alphanumeric() {
-        byte
-    } else {
-        b'-'
-    }
-}
-
 /// The name that servers which turn names into variables may take this one for. `None`: the name is
 /// written like that already.
 pub fn undisguised(name: &str) -> Option<String> {
-    if name.bytes().all(|byte| variable_byte(byte) == byte) {
+    if name
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    {
         return None;
     }
     Some(name.replace(|c: char| !c.is_ascii_alphanumeric(), "-"))

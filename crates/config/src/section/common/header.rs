@@ -35,6 +35,17 @@ impl Decode for RawHeaderCondition {
                 .present
                 .valid()
                 .map(|_| Self(None)),
+            YamlValue::Scalar { text, .. } if is_likely_pattern(text) => {
+                let problem = ValueProblem::new(format!(
+                    "{} is compared as it stands: * is no wildcard here",
+                    quote(text)
+                ));
+                report.mistake(
+                    &node.location,
+                    problem.hint("write the whole value, or {present: true} for any"),
+                );
+                None
+            }
             YamlValue::Scalar { .. } if !node.value.is_null() => {
                 Located::decode(node, report).map(|at: Located<HeaderValue>| Self(Some(at.value)))
             }
@@ -53,6 +64,14 @@ impl Decode for RawHeaderCondition {
     fn schema(definitions: &mut SchemaDefinitions) -> Json {
         json!({ "anyOf": [HeaderValue::schema(), RawPresent::schema(definitions)] })
     }
+}
+
+/// Whether a `*` at an end is meant for any characters. It is not in `*` (RFC 9110 §13.1.1) and in
+/// ranges such as `text/*` (RFC 9110 §12.5.1).
+fn is_likely_pattern(text: &str) -> bool {
+    text != "*"
+        && (text.starts_with('*') && !text.starts_with("*/")
+            || text.ends_with('*') && !text.ends_with("/*"))
 }
 
 /// Reports names of fields that differ by case alone.

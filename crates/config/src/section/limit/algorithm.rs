@@ -47,15 +47,22 @@ record! {
 record! {
     /// The numbers that an algorithm counts by: a limit's, or a plan's.
     RawQuota at location {
-        /// Tokens per period, such as 10/s, 1000/h or 3/90s; of a fixed window also 1000/month.
-        /// Required except for concurrency.
-        optional rate: Located<WindowRate>,
-        /// Requests in flight at most, to the end of their responses' bodies. With concurrency
-        /// alone.
-        optional max_in_flight: Located<WholeNumber<1, MAX_PERMITS>>,
+        /// Tokens per period, such as 10/s, 1000/h or 3/90s; of a fixed window also 1000/month,
+        /// and of a plan 0/h for nothing. Required except for concurrency.
+        optional rate: Located<RawRate>,
+        /// Requests in flight at most, to the end of their responses' bodies; of a plan also 0.
+        /// With concurrency alone.
+        optional max_in_flight: Located<WholeNumber<0, MAX_PERMITS>>,
         /// Tokens in a full bucket. Default: the tokens of one period of the rate.
         optional burst: Located<WholeNumber<1, MAX_BURST>>,
     }
+}
+
+/// A rate, or none at all.
+pub struct RawRate {
+    /// The rate; in place of none, one token in its period.
+    rate: WindowRate,
+    is_nothing: bool,
 }
 
 /// The name of an algorithm.
@@ -200,9 +207,32 @@ impl RawAlgorithm {
     }
 }
 
+impl RawQuota {
+    /// The place that says that nothing may pass.
+    pub fn nothing(&self) -> Option<&Location> {
+        let no_rate = self.rate.valid().filter(|rate| rate.value.is_nothing);
+        let no_permits = self.max_in_flight.valid().filter(|most| most.value.0 == 0);
+        no_rate
+            .map(|rate| &rate.location)
+            .or(no_permits.map(|most| &most.location))
+    }
+}
+
 impl AlgorithmChoice<'_> {
-    /// The algorithm with the numbers of `quota`. `None`: a mistake was reported.
-    pub fn build(&self, quota: &RawQuota, report: &mut Report) -> Option<Algorithm> {
+    /// The algorithm with the numbers of a limit's `quota`. `None`: a mistake was reported.
+    pub fn of_limit(&self, quota: &RawQuota, report: &mut Report) -> Option<Algorithm> {
+        if let Some(location) = quota.nothing() {
+            let problem = ValueProblem::new("a limit of 0 lets nothing pass");
+            let hint = "to refuse requests, give them a route that responds with an error";
+            report.mistake(location, problem.hint(hint));
+            return None;
+        }
+        self.of_plan(quota, report)
+    }
+
+    /// The algorithm with the numbers of `quota`; of nothing, with one token or permit. `None`: a
+    /// mistake was reported.
+    pub fn of_plan(&self, quota: &RawQuota, report: &mut Report) -> Option<Algorithm> {
         self.check_keys(quota, report)?;
         match self.name {
             AlgorithmName::TokenBucket => self.by_rate(&AlgorithmKind::TokenBucket, quota, report),
@@ -222,7 +252,7 @@ impl AlgorithmChoice<'_> {
                     report,
                 )?;
                 AlgorithmKind::Concurrency { scope: self.scope }
-                    .with_permits(NonZeroU64::new(most.value.0)?)
+                    .with_permits(NonZeroU64::new(most.value.0).unwrap_or(NonZeroU64::MIN))
                     .ok()
             }
         }
@@ -262,7 +292,7 @@ impl AlgorithmChoice<'_> {
     ) -> Option<Algorithm> {
         let rate = required(&quota.rate, "rate", "rate: 10/s", &quota.location, report)?;
         let burst = quota.burst.build(|at| NonZeroU64::new(at.value.0))?;
-        let algorithm = match kind.with_rate(rate.value.clone(), burst) {
+        let algorithm = match kind.with_rate(rate.value.rate.clone(), burst) {
             Ok(algorithm) => algorithm,
             Err(unsupported) => {
                 let problem = ValueProblem::new(unsupported.to_string());
@@ -286,7 +316,7 @@ impl AlgorithmChoice<'_> {
     fn refuse(
         &self,
         bound: &QuotaError,
-        rate: &Located<WindowRate>,
+        rate: &Located<RawRate>,
         quota: &RawQuota,
         report: &mut Report,
     ) {
@@ -366,6 +396,24 @@ fn required<'s, T>(
         );
     }
     setting.valid()
+}
+
+impl Scalar for RawRate {
+    const WHAT: &'static str = WindowRate::WHAT;
+
+    fn read(text: &str) -> Result<Self, ValueProblem> {
+        let is_nothing = text.starts_with("0/");
+        let rate = if is_nothing {
+            WindowRate::read(&format!("1{}", &text[1..]))?
+        } else {
+            WindowRate::read(text)?
+        };
+        Ok(Self { rate, is_nothing })
+    }
+
+    fn schema() -> Json {
+        WindowRate::schema()
+    }
 }
 
 impl Scalar for WindowRate {

@@ -147,7 +147,7 @@ pub fn build(
     let choice = raw.algorithm.choose(&raw.consistency, report);
     let algorithm = choice
         .as_ref()
-        .and_then(|choice| choice.build(&raw.algorithm.quota, report));
+        .and_then(|choice| choice.of_limit(&raw.algorithm.quota, report));
     let cost = match (raw.cost.valid(), &choice, &algorithm) {
         (Some(cost), Some(choice), Some(algorithm)) => {
             cost::build(cost, algorithm, choice.capacity(), report)

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use http::HeaderName;
 use serde_json::{Value as Json, json};
-use tollgate_limiter::limit::key::{BodyMember, CertificatePart, IdentityPart, KeyPart, OnMissing};
+use tollgate_limiter::limit::key::{
+    BodyMember, CertificatePart, IdentityPart, KeyPart, OnMissing, is_same_variable,
+};
 
 use crate::report::{Report, ValueProblem, quote};
 use crate::scalar::number::WholeNumber;
@@ -298,7 +300,9 @@ words! {
 /// `part`, as a secret if an authenticator finds a credential there.
 pub fn hashed(part: KeyPart, credentials: &[CredentialPlace]) -> KeyPart {
     let is_credential = credentials.iter().any(|place| match (place, &part) {
-        (CredentialPlace::Header(place), KeyPart::Header(name)) => place == name,
+        (CredentialPlace::Header(place), KeyPart::Header(name)) => {
+            is_same_variable(place.as_str(), name.as_str())
+        }
         (CredentialPlace::Query(place), KeyPart::Query(name)) => place == name,
         _ => false,
     });

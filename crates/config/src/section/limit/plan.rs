@@ -214,7 +214,10 @@ impl ClientPrefixes {
 
 /// The plan for this limit. `None`: a mistake was reported.
 pub fn plan(raw: &RawPlan, limit: &PlanContext<'_>, report: &mut Report) -> Option<Plan> {
-    let algorithm = limit.algorithm.build(&raw.quota, report)?;
+    let algorithm = limit.algorithm.of_plan(&raw.quota, report)?;
+    if raw.quota.nothing().is_some() {
+        return Plan::closed(algorithm).ok();
+    }
     let burst = algorithm.burst();
     let cost = raw
         .cost

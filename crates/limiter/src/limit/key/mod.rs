@@ -18,14 +18,14 @@ mod facts;
 mod part;
 mod spelling;
 
-pub use body::{BodyFormat, BodyMember, BodyValues};
+pub use body::{BodyFormat, BodyMember, BodyValues, parameters};
 pub use bytes::Key;
 pub use client_certificate::{CertificatePart, ClientCertificate};
 pub use client_identity::{CallerIdentity, IdentityPart};
 pub use custom::CustomKey;
 pub use facts::Facts;
 pub use part::{KeyPart, cookies};
-pub use spelling::REGISTERED_METHODS;
+pub use spelling::{REGISTERED_METHODS, field_values, is_same_variable};
 
 /// How a request is turned into the key of a bucket: the parts of the key, in order.
 ///

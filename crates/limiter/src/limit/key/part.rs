@@ -11,9 +11,8 @@ use std::sync::Arc;
 
 use http::header::{AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION};
 use http::{HeaderMap, HeaderName, HeaderValue};
-use percent_encoding::percent_decode;
 
-use crate::limit::key::body::{BodyMember, BodyValues};
+use crate::limit::key::body::{BodyMember, BodyValues, parameters};
 use crate::limit::key::bytes::Key;
 use crate::limit::key::client_certificate::CertificatePart;
 use crate::limit::key::client_identity::IdentityPart;
@@ -39,11 +38,13 @@ pub enum KeyPart {
     ClientCertificate(CertificatePart),
     /// A part of the identity that an authenticator found.
     Identity(IdentityPart),
-    /// The value of a header field; of `authorization` the credentials, whatever their spelling.
+    /// The value of a header field, also under a name that servers
+    /// [take for it](spelling::is_same_variable); of `authorization` the credentials, whatever
+    /// their spelling.
     Header(HeaderName),
     /// A cookie by name (RFC 6265 §4.2).
     Cookie(Arc<str>),
-    /// A query parameter by name, percent-decoded.
+    /// A query parameter by name, percent-decoded: see [`parameters`].
     Query(Arc<str>),
     /// A `{name}` of the route's path, percent-decoded.
     PathParam(Arc<str>),
@@ -93,11 +94,7 @@ impl KeyPart {
                 });
             }
             Self::Header(name) => {
-                let values = facts
-                    .headers
-                    .get_all(name)
-                    .iter()
-                    .map(HeaderValue::as_bytes);
+                let values = spelling::field_values(facts.headers, name).map(HeaderValue::as_bytes);
                 return if *name == AUTHORIZATION || *name == PROXY_AUTHORIZATION {
                     only(values.map(spelling::credentials))
                 } else {
@@ -105,7 +102,7 @@ impl KeyPart {
                 };
             }
             Self::Cookie(name) => return only(cookies(facts.headers, name)),
-            Self::Query(name) => return only(parameters(facts.uri.query()?, name)),
+            Self::Query(name) => return parameter(facts.uri.query()?, name),
             Self::PathParam(name) => {
                 return Some(PartValue::Bytes(spelling::decoded(
                     (facts.param)(name)?.as_bytes(),
@@ -220,6 +217,16 @@ fn only<'a>(mut values: impl Iterator<Item = Cow<'a, [u8]>>) -> Option<PartValue
     })
 }
 
+fn parameter<'a>(query: &'a str, name: &str) -> Option<PartValue<'a>> {
+    let mut values = parameters(query, name);
+    let first = values.next()?;
+    let agree = values.all(|value| value == first);
+    Some(match first {
+        Some(value) if agree => PartValue::Bytes(value),
+        _ => PartValue::Different,
+    })
+}
+
 /// The values of the cookies called `name`.
 pub fn cookies<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = Cow<'a, [u8]>> {
     let pairs = headers
@@ -234,26 +241,6 @@ pub fn cookies<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = C
             .filter(|_| found == name.as_bytes())?;
         Some(spelling::cookie(value))
     })
-}
-
-/// The values of the query parameters called `name`.
-fn parameters<'a>(query: &'a str, name: &str) -> impl Iterator<Item = Cow<'a, [u8]>> {
-    query.split('&').filter_map(move |pair| {
-        let (found, value) = pair.split_once('=').unwrap_or((pair, ""));
-        (found == name || *form_decode(found) == *name.as_bytes()).then(|| form_decode(value))
-    })
-}
-
-/// Decodes a form: `+` is a space, then percent-encoding.
-fn form_decode(text: &str) -> Cow<'_, [u8]> {
-    if !text.bytes().any(|byte| byte == b'+' || byte == b'%') {
-        return text.as_bytes().into();
-    }
-    let spaced: Vec<u8> = text
-        .bytes()
-        .map(|byte| if byte == b'+' { b' ' } else { byte })
-        .collect();
-    percent_decode(&spaced).collect::<Vec<_>>().into()
 }
 
 fn is_secret_header(name: &HeaderName) -> bool {

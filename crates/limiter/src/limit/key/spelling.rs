@@ -1,11 +1,11 @@
 //! The one spelling of a value that a client can spell in several ways, so that no spelling is a
-//! bucket of its own.
+//! bucket of its own, and the header fields that servers may take for one.
 //!
 //! Guarantees that a value in its canonical spelling is returned as it is, without a copy.
 
 use std::borrow::Cow;
 
-use http::Method;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use percent_encoding::percent_decode;
 
 /// The methods of the IANA registry, but for PRI and `*`, which no request has. All others count as
@@ -82,6 +82,48 @@ pub(super) fn method(method: &Method) -> &'static str {
             .find(|known| *known == method.as_str()),
     };
     canonical.unwrap_or(OTHER_METHOD)
+}
+
+/// Whether two names of fields are one to servers that turn names into variables: they cannot tell
+/// `_` from `-` there, and some of them (PHP, lighttpd) neither from `.`, `~` or any other
+/// character than a letter or a digit.
+#[inline]
+pub fn is_same_variable(one: &str, other: &str) -> bool {
+    one.len() == other.len()
+        && one
+            .bytes()
+            .map(variable_byte)
+            .eq(other.bytes().map(variable_byte))
+}
+
+/// The byte for which such a server may take `byte`.
+fn variable_byte(byte: u8) -> u8 {
+    if byte.is_ascii_alphanumeric() {
+        byte
+    } else {
+        b'-'
+    }
+}
+
+/// The values of all fields that [are called](is_same_variable) `name`: an upstream may go by each.
+///
+/// ```
+/// use http::{HeaderMap, HeaderName, HeaderValue};
+/// use tollgate_limiter::limit::key::field_values;
+///
+/// let mut headers = HeaderMap::new();
+/// headers.insert("x_api_key", HeaderValue::from_static("k"));
+/// let name = HeaderName::from_static("x-api-key");
+/// assert!(field_values(&headers, &name).eq([&HeaderValue::from_static("k")]));
+/// ```
+pub fn field_values<'a>(
+    headers: &'a HeaderMap,
+    name: &'a HeaderName,
+) -> impl Iterator<Item = &'a HeaderValue> {
+    headers
+        .iter()
+        .filter(|(other, _)| is_same_variable(other.as_str(), name.as_str()))
+        .map(|(_, value)| value)
 }
 
 /// The value of a field without the spaces around it, which are none of it (RFC 9110 §5.5). HTTP/2

@@ -349,6 +349,9 @@ fn a_value_beside_another_is_no_way_to_a_bucket_of_ones_own() {
     assert_eq!(key(header(), "/", [("x-t", "a"), ("x-t", "b")]), "l:%%");
     assert_eq!(key(header(), "/", [("x-t", "c"), ("x-t", "a")]), "l:%%");
     assert_eq!(key(header(), "/", [("x-t", "a"), ("x-t", "a")]), "l:a");
+    assert_eq!(key(header(), "/", [("x-t", "a"), ("x_t", "b")]), "l:%%");
+    assert_eq!(key(header(), "/", [("x_t", "a"), ("x.t", "a")]), "l:a");
+    assert_eq!(key(header(), "/", [("x_ta", "a"), ("xt", "a")]), "l:%");
     assert_eq!(
         key(
             KeyPart::Cookie("sid".into()),
@@ -363,6 +366,33 @@ fn a_value_beside_another_is_no_way_to_a_bucket_of_ones_own() {
         "l:%%"
     );
     assert_eq!(key(query(), "/?t=a&t=%61", [("a", "b"), ("c", "d")]), "l:a");
+}
+
+#[test]
+fn a_parameter_that_readers_may_read_in_two_ways_is_no_bucket_of_its_own() {
+    let key = |uri: &str| {
+        let request = Request::get(uri).body(()).unwrap();
+        text_of(vec![KeyPart::Query("api_tier".into())], &request, "")
+    };
+    for ambiguous in [
+        "/?api_tier=a;n=1",
+        "/?api_tier=a;",
+        "/?n=1;api_tier=a",
+        "/?n=1;api_tier=a&api_tier=a",
+        "/?api_tier=a&API_TIER=b",
+        "/?api.tier=a",
+        "/?api_tier[]=a",
+    ] {
+        assert_eq!(key(ambiguous), "l:%%", "{ambiguous}");
+    }
+    for (clear, expected) in [
+        ("/?api_tier=a", "l:a"),
+        ("/?n=1;m=2&api_tier=a", "l:a"),
+        ("/?api_tier=a%3Bn", "l:a;n"),
+        ("/?api_tiers=a&n=1;m", "l:%"),
+    ] {
+        assert_eq!(key(clear), expected, "{clear}");
+    }
 }
 
 proptest! {

@@ -51,11 +51,11 @@ struct RareFields {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyItem<'a> {
     pub name: &'a str,
-    /// A full bucket, in the unit.
+    /// The quota of a window, in the unit: of a bucket, what flows in meanwhile.
     pub quota: u64,
     pub unit: QuotaUnit,
-    /// Seconds until an empty bucket is full. `None`: it counts requests in flight, whatever time
-    /// they take.
+    /// Seconds of the window: of a bucket, those in which it fills, rounded up. `None`: it counts
+    /// requests in flight, whatever time they take.
     pub window_secs: Option<u64>,
 }
 

@@ -43,6 +43,8 @@ pub struct AppliedLimit {
     pub lookup: Option<PlanQuery>,
     /// The algorithm of the plan, or the limit's own.
     pub algorithm: Algorithm,
+    /// Whether the plan lets nothing pass. Then the algorithm has one token.
+    pub is_closed: bool,
     pub counting: CompiledAlgorithm,
     /// Tokens that this request takes.
     pub cost: NonZeroU64,
@@ -99,6 +101,7 @@ impl AppliedLimit {
                 .as_deref()
                 .map_or(&limit.algorithm, Plan::algorithm)
                 .clone(),
+            is_closed: plan.as_deref().is_some_and(Plan::is_closed),
             counting,
             cost,
             scale,

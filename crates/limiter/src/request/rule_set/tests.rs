@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderName, Request, StatusCode};
 use super::*;
 use crate::decide::check::Checks;
 use crate::decide::plans::cache::PlanCache;
-use crate::limit::algorithm::{Algorithm, Rate};
+use crate::limit::algorithm::{Algorithm, CompiledAlgorithm, Rate, WindowLength, WindowRate};
 use crate::limit::cost::{Cost, CostField, ResponseCost};
 use crate::limit::definition::Limit;
 use crate::limit::fixed_response::FixedResponse;
@@ -83,9 +83,7 @@ impl Guard {
     fn ask_as(&self, plan: &'static str) -> PendingRequest {
         let request = Request::get("/").header("x-plan", plan).body(()).unwrap();
         let mut pending = PendingRequest::default();
-        self.rules
-            .ask(&Facts::from_request(&request), &mut pending)
-            .unwrap();
+        self.rules.ask(&Facts::from_request(&request), &mut pending);
         pending
     }
 
@@ -635,6 +633,124 @@ fn a_request_that_finds_the_line_too_long_is_denied_by_that_limit_alone() {
             retry_after_secs: 3
         })
     );
+}
+
+#[test]
+fn a_closed_plan_denies_its_clients_and_charges_nothing() {
+    let hourly = Algorithm::TokenBucket {
+        rate: Rate {
+            tokens: NonZeroU64::MIN,
+            period_us: nonzero(3_600_000_000),
+        },
+        burst: NonZeroU64::MIN,
+    };
+    let closed = Plan::closed(hourly).unwrap();
+    let limit = Limit {
+        plans: Some(Plans {
+            by: KeyPart::Header(HeaderName::from_static("x-plan")),
+            source: PlanSource::Table([(b"closed"[..].into(), closed)].into()),
+        }),
+        ..limit("l", 10)
+    };
+    let guard = Guard::new([limit]);
+    let pass = |plan| {
+        let mut pending = guard.ask_as(plan);
+        let mut decision = guard.limiter.decide(&pending.checks).done().unwrap();
+        guard.rules.judge(&mut pending, &mut decision)
+    };
+    for _ in 0..3 {
+        let judged = pass("closed");
+        let denied = judged.denied.as_ref().unwrap();
+        assert_eq!(denied.retry_after_secs(), Some(3_600));
+        assert_eq!(Guard::ratelimit(&judged), "\"l\";r=0;t=3600");
+    }
+    for left in (0..10).rev() {
+        let judged = pass("none");
+        assert!(
+            judged.denied.is_none() && Guard::ratelimit(&judged).contains(&format!(";r={left};"))
+        );
+    }
+}
+
+/// The `RateLimit-Policy` of a limit alone.
+fn policy_of(algorithm: Algorithm) -> String {
+    let guard = Guard::new([Limit {
+        algorithm,
+        ..limit("l", 1)
+    }]);
+    let mut headers = HeaderMap::new();
+    guard.pass().0.fields.apply(&mut headers);
+    let policy = &headers[headers::RATELIMIT_POLICY];
+    policy.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_policy_tells_the_whole_rate_whatever_the_burst() {
+    for (tokens, period_us, burst, expected) in [
+        (1_000, 1_000_000, 50, "\"l\";q=1000;w=1"),
+        (10, 1_000_000, 25, "\"l\";q=30;w=3"),
+        (10, 1_000_000, 20, "\"l\";q=20;w=2"),
+        (7, 1_000_000, 10, "\"l\";q=14;w=2"),
+        (1_000, 3_600_000_000, 50, "\"l\";q=50;w=180"),
+        (3, 90_000_000, 1, "\"l\";q=1;w=30"),
+    ] {
+        let rate = Rate {
+            tokens: nonzero(tokens),
+            period_us: nonzero(period_us),
+        };
+        let algorithm = Algorithm::TokenBucket {
+            rate,
+            burst: nonzero(burst),
+        };
+        assert_eq!(policy_of(algorithm), expected);
+    }
+}
+
+#[cfg(feature = "calendar")]
+#[test]
+fn a_policy_by_months_tells_how_long_this_one_is() {
+    let rate = WindowRate {
+        tokens: nonzero(9),
+        per: WindowLength::Month,
+    };
+    let monthly = Algorithm::FixedWindow { rate, zone: None };
+    let CompiledAlgorithm::Tokens(quota) = monthly.compile().unwrap() else {
+        panic!()
+    };
+    let days = |unix_secs: u64| quota.window_us(unix_secs * 1_000_000) / 86_400_000_000;
+    // In February 2024, April 2024 and May 2024.
+    assert_eq!(
+        [1_707_000_000, 1_712_500_000, 1_715_000_000].map(days),
+        [29, 30, 31]
+    );
+    let expected = || quota.window_us(crate::clock::unix_micros()) / 1_000_000;
+    let before = expected();
+    let told = policy_of(monthly);
+    let after = expected();
+    assert!(
+        [before, after]
+            .map(|secs| format!("\"l\";q=9;w={secs}"))
+            .contains(&told),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_request_that_is_refused_for_what_it_lacks_counts_for_the_other_limits() {
+    let refusing = || Limit {
+        key: KeySpec {
+            parts: vec![KeyPart::Header(HeaderName::from_static("x-tenant"))],
+            on_missing: OnMissing::Refuse,
+        },
+        ..limit("per-tenant", 5)
+    };
+    for limits in [[refusing(), limit("all", 2)], [limit("all", 2), refusing()]] {
+        let guard = Guard::new(limits);
+        for expected in ["key-missing", "key-missing", "quota-exceeded"] {
+            let denied = guard.pass().0.denied;
+            assert_eq!(denied.map(|denial| denial.name()), Some(expected));
+        }
+    }
 }
 
 #[test]

@@ -52,6 +52,8 @@ pub struct Heartbeat {
     autonomy: Duration,
     statement: Option<NodeStatement>,
     witness: Witness,
+    /// The address of the store, without its password.
+    url: String,
 }
 
 /// Changes of the set of nodes, beside this node's own.
@@ -79,6 +81,7 @@ impl Heartbeat {
             autonomy: spec.autonomy.max(SILENCE),
             statement: None,
             witness: Witness::new(Topology::start(spec, limits, ConnectionEvents::Silent)?),
+            url: spec.redacted_url(),
         })
     }
 
@@ -98,11 +101,17 @@ impl Heartbeat {
     pub async fn run(&self) {
         let mut known = KnownFleet::new(&self.id, self.share.get());
         self.witness.look(self.hash_slot()).await;
+        let mut is_reached = false;
         loop {
             let begun_at = clock::now();
             let begun_us = clock::monotonic_micros();
             match self.beat(&known).await {
                 Ok(beat) => {
+                    // A beat writes, as requests do: its answer proves more than an open connection.
+                    if !is_reached {
+                        tracing::info!(store = %self.url, "the store is reached");
+                        is_reached = true;
+                    }
                     self.share.note_announced(begun_us);
                     let silent = known.learn(beat, begun_at);
                     self.share.set(known.share(), silent);

@@ -26,6 +26,7 @@ use crate::store::redis::connection::connector::{CallLimits, ConnectError, Conne
 use crate::store::redis::connection::spec::RedisSpec;
 use crate::store::redis::script::{self, Input, Script, integer};
 use crate::store::redis::topology::any_topology::Topology;
+use crate::store::redis::topology::evictions;
 use crate::store::redis::topology::server::CallError;
 use crate::store::redis::{permit_key, permits};
 use crate::store::{BucketCharge, PermitClaim, ServerId, StoreError};
@@ -110,6 +111,11 @@ impl RedisInspector {
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
+    }
+
+    /// Counts the keys that Redis evicts, and warns of them once. Runs until dropped.
+    pub async fn watch_evictions(&self) {
+        evictions::watch(&self.topology).await;
     }
 
     /// The changes since `position`, oldest first, which moves behind them.

@@ -1,4 +1,4 @@
-//! Reads a field of a form (WHATWG URL §5.1).
+//! Reads a field of a form (WHATWG URL §5.1), in a body or in a query.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -69,6 +69,36 @@ fn value(found: FoundField<'_>) -> Option<String> {
         return None;
     };
     decoded(Some(value).filter(|value| !value.contains(&b';'))?).map(Cow::into_owned)
+}
+
+/// The values of the query parameters called `name`. `None`: a reader may find one here, or another
+/// value, and others do not. A name may be spelt in several ways, and some readers end a value at a
+/// semicolon.
+///
+/// ```
+/// use tollgate_limiter::limit::key::parameters;
+///
+/// let values = |query| parameters(query, "key").collect::<Vec<_>>();
+/// assert_eq!(values("a=1&k%65y=x+y"), [Some(b"x y".as_slice().into())]);
+/// assert_eq!(values("key=x;a=1"), [None]);
+/// assert_eq!(values("a=1;key=x"), [None]);
+/// ```
+pub fn parameters<'a>(query: &'a str, name: &str) -> impl Iterator<Item = Option<Cow<'a, [u8]>>> {
+    let wanted = WantedName::new(name);
+    fields(query.as_bytes()).filter_map(move |field| {
+        let found = decoded_leniently(field.name);
+        let likeness = match str::from_utf8(&found) {
+            Ok(found) => wanted.compare(&ReadName::new(found)),
+            Err(_) => NameLikeness::Other,
+        };
+        match likeness {
+            NameLikeness::Other => None,
+            NameLikeness::Exact if field.is_first && !field.value.contains(&b';') => {
+                Some(Some(decoded_leniently(field.value)))
+            }
+            NameLikeness::Exact | NameLikeness::Alike => Some(None),
+        }
+    })
 }
 
 /// Whether a reader may find each of `members` in a query.
@@ -159,11 +189,19 @@ fn decoded(text: &[u8]) -> Option<Cow<'_, str>> {
             return None;
         }
     }
+    String::from_utf8(decoded_leniently(text).into_owned())
+        .ok()
+        .map(Cow::Owned)
+}
+
+/// A name or a value whose malformed bytes are kept.
+fn decoded_leniently(text: &[u8]) -> Cow<'_, [u8]> {
+    if !text.iter().any(|byte| matches!(byte, b'+' | b'%')) {
+        return text.into();
+    }
     let spaced: Vec<u8> = text
         .iter()
         .map(|byte| if *byte == b'+' { b' ' } else { *byte })
         .collect();
-    String::from_utf8(percent_decode(&spaced).collect())
-        .ok()
-        .map(Cow::Owned)
+    percent_decode(&spaced).collect::<Vec<_>>().into()
 }

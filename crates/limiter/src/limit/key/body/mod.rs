@@ -21,6 +21,7 @@ use std::sync::Arc;
 use http::Uri;
 
 pub use content_type::BodyFormat;
+pub use form::parameters;
 
 /// A member of a form or of a JSON object.
 ///

@@ -4,7 +4,7 @@
 /// A name that a member is looked for by.
 pub struct WantedName<'a> {
     exact: &'a str,
-    folded: String,
+    bare: &'a str,
 }
 
 /// A name in a body, as it is compared with each that is wanted.
@@ -43,9 +43,7 @@ impl<'a> WantedName<'a> {
     pub fn new(exact: &'a str) -> Self {
         Self {
             exact,
-            folded: folded(bare(exact).trim_end_matches(is_bracket))
-                .map(|c| if c == NESTING { SEPARATOR } else { c })
-                .collect(),
+            bare: bare(exact).trim_end_matches(is_bracket),
         }
     }
 
@@ -64,7 +62,8 @@ impl<'a> WantedName<'a> {
     fn begins(&self, name: &str) -> bool {
         // Compared as they come: a body may have thousands of names.
         let mut found = folded(name);
-        for wanted in self.folded.chars() {
+        for wanted in folded(self.bare) {
+            let wanted = if wanted == NESTING { SEPARATOR } else { wanted };
             let found = found.next();
             if found != Some(wanted) && (wanted != SEPARATOR || found != Some(NESTING)) {
                 return false;

@@ -4,19 +4,40 @@
 //! in it. The words are our own or Redis's: the client library's are for people who know that
 //! library.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use fred::clients::Client;
 use fred::error::{Error, ErrorKind};
 use fred::interfaces::EventInterface;
 use tokio::sync::broadcast::error::RecvError;
 
-use crate::store::redis::connection::spec::RedisSpec;
 use crate::store::redis::connection::tls;
 
-/// Certificates that failed verification, as the TLS library names them, and what that means.
-const UNTRUSTED: [(&str, &str); 6] = [
+/// Reasons for which one side refused the other's certificate, as the TLS library names them, and
+/// what they mean. Redis's come first: all of them are alerts.
+const UNTRUSTED: [(&str, &str); 12] = [
+    (
+        "AlertReceived(CertificateRequired)",
+        "it wants a certificate of this gateway: set store.tls.cert and store.tls.key",
+    ),
+    (
+        "AlertReceived(UnknownCA)",
+        "it knows no authority of this gateway's certificate: is store.tls.cert one that it accepts?",
+    ),
+    (
+        "AlertReceived(CertificateExpired)",
+        "it says that this gateway's certificate has expired: renew store.tls.cert",
+    ),
+    (
+        "AlertReceived(BadCertificate)",
+        "it refuses this gateway's certificate: is store.tls.cert one that it accepts?",
+    ),
+    (
+        "AlertReceived(HandshakeFailure)",
+        "it refuses the TLS handshake: it may want a certificate, store.tls.cert, or other versions or ciphers",
+    ),
+    (
+        "AlertReceived(ProtocolVersion)",
+        "it speaks no version of TLS that is spoken here: 1.2 or 1.3",
+    ),
     (
         "UnknownIssuer",
         "its certificate is of no authority trusted here: is store.tls.ca the one that signed it?",
@@ -59,33 +80,8 @@ const FAILURES: [(&str, &str); 11] = [
 const TIMED_OUT: &str = "no answer in time";
 const CLOSED: &str = "it closed the connection";
 
-/// The store as an operator knows it, and whether any connection to it was open yet. Shared by the
-/// connections of a process.
-#[derive(Clone)]
-pub(crate) struct FirstConnection {
-    url: Arc<str>,
-    logged: Arc<AtomicBool>,
-}
-
-impl FirstConnection {
-    pub fn new(spec: &RedisSpec) -> Self {
-        Self {
-            url: spec.redacted_url().into(),
-            logged: Arc::default(),
-        }
-    }
-
-    /// Logs the first connection of the process to its store.
-    fn log_once(&self) {
-        if !self.logged.swap(true, Ordering::Relaxed) {
-            tracing::info!(store = %self.url, "the store is reached");
-        }
-    }
-}
-
-/// Logs in the current runtime until the client is gone. `first_connection`: for a server that has
-/// buckets.
-pub(crate) fn start(client: &Client, label: String, first_connection: Option<FirstConnection>) {
+/// Logs in the current runtime until the client is gone.
+pub(crate) fn start(client: &Client, label: String) {
     let mut errors = client.error_rx();
     let mut connects = client.reconnect_rx();
     tokio::spawn(async move {
@@ -107,9 +103,6 @@ pub(crate) fn start(client: &Client, label: String, first_connection: Option<Fir
                     Ok(_) => {
                         if last.take().is_some() {
                             tracing::info!(store = %label, "connected to Redis");
-                        }
-                        if let Some(first_connection) = &first_connection {
-                            first_connection.log_once();
                         }
                     }
                     Err(RecvError::Lagged(_)) => {}

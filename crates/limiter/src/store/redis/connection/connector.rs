@@ -14,7 +14,7 @@ use fred::types::config::{
 };
 
 use crate::store::redis::connection::address::{Address, Host, ServerLocation};
-use crate::store::redis::connection::connection_log::{self, FirstConnection};
+use crate::store::redis::connection::connection_log;
 use crate::store::redis::connection::spec::RedisSpec;
 use crate::store::redis::connection::tls::{self, TlsError};
 
@@ -64,7 +64,6 @@ pub(crate) struct Connector {
     pub location: ServerLocation,
     pub limits: CallLimits,
     events: ConnectionEvents,
-    first_connection: FirstConnection,
 }
 
 /// Pause before each attempt to reconnect, plus up to the jitter. It may be short: there is one
@@ -106,7 +105,6 @@ impl Connector {
             location: address.location,
             limits,
             events,
-            first_connection: FirstConnection::new(spec),
         })
     }
 
@@ -132,7 +130,6 @@ impl Connector {
                 },
                 ServerLocation::Cluster(_) => return Err(ConnectError::Client),
             },
-            Some(self.first_connection.clone()),
         )
     }
 
@@ -145,7 +142,6 @@ impl Connector {
             ServerConfig::Centralized {
                 server: server(host),
             },
-            Some(self.first_connection.clone()),
         )
     }
 
@@ -167,16 +163,10 @@ impl Connector {
             ServerConfig::Centralized {
                 server: server(host),
             },
-            None,
         )
     }
 
-    fn connect_to(
-        &self,
-        config: &Config,
-        server: ServerConfig,
-        first_connection: Option<FirstConnection>,
-    ) -> Result<Client, ConnectError> {
+    fn connect_to(&self, config: &Config, server: ServerConfig) -> Result<Client, ConnectError> {
         let CallLimits { timeout, answer } = self.limits;
         let connect_timeout = CONNECT_TIMEOUT.max(timeout);
         let label = label(&server);
@@ -210,7 +200,7 @@ impl Connector {
         .build()
         .map_err(|_| ConnectError::Client)?;
         if self.events == ConnectionEvents::Logged {
-            connection_log::start(&client, label, first_connection);
+            connection_log::start(&client, label);
         }
         drop(client.connect());
         Ok(client)

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use fred::clients::Client;
 use fred::error::Error;
 use fred::interfaces::ClientLike;
 use fred::types::{ClusterHash, CustomCommand, FromValue, Value};
@@ -90,6 +91,14 @@ impl Topology {
         reply
             .convert()
             .map_err(|_| CallError::Store(StoreError::Protocol))
+    }
+
+    /// The connections to the servers that are known.
+    pub fn clients(&self) -> Vec<Client> {
+        match self {
+            Self::Single(server) | Self::Sentinel(server, _) => vec![server.client.clone()],
+            Self::Cluster(cluster) => cluster.clients(),
+        }
     }
 
     /// Sends a command that has no keys to the server that has `hash_slot`.

@@ -148,6 +148,15 @@ impl Cluster {
             .find(|name| ServerId::from_name(name) == server)
     }
 
+    /// The connections to the servers that are known.
+    pub fn clients(&self) -> Vec<Client> {
+        let map = self.servers.map.lock();
+        map.connected
+            .values()
+            .map(|server| server.client.clone())
+            .collect()
+    }
+
     pub async fn quit(&self) {
         self.renewal.abort();
         let connected: Vec<_> = self
