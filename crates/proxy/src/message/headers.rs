@@ -6,7 +6,7 @@
 
 use http::header::{
     CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, PROXY_AUTHORIZATION, TE,
-    TRANSFER_ENCODING,
+    TRANSFER_ENCODING, VIA,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
@@ -95,6 +95,7 @@ fn strip(headers: &mut HeaderMap, also: impl Fn(&HeaderName, &str) -> bool) -> F
     let mut summary = FieldSummary::default();
     let mut removed = RemovedNames::new();
     let mut connection = false;
+    let mut via = false;
     for name in headers.keys() {
         match *name {
             CONNECTION => connection = true,
@@ -103,10 +104,14 @@ fn strip(headers: &mut HeaderMap, also: impl Fn(&HeaderName, &str) -> bool) -> F
             CONTENT_LENGTH => summary.content_length = true,
             COOKIE => summary.cookie = true,
             EXPECT => summary.expect = true,
+            VIA => via = true,
             _ => {}
         }
         let text = name.as_str();
-        if response_rules::is_hop_by_hop(name, text) || also(name, text) {
+        if response_rules::is_hop_by_hop(name, text)
+            || syntax::is_disguised_framing(text)
+            || also(name, text)
+        {
             removed.push(name.clone());
         }
     }
@@ -118,6 +123,11 @@ fn strip(headers: &mut HeaderMap, also: impl Fn(&HeaderName, &str) -> bool) -> F
     }
     if summary.transfer_encoding {
         headers.remove(CONTENT_LENGTH);
+    }
+    // The way of a message is one list: an end within a comment would hide the gateway.
+    let mut ways = headers.get_all(VIA).iter();
+    if via && !ways.all(|way| syntax::is_closed(way.as_bytes())) {
+        headers.remove(VIA);
     }
     summary
 }
@@ -226,6 +236,38 @@ mod tests {
         ]);
         strip_request(&mut headers, false, false);
         assert_eq!(names(&headers), ["accept", "trailer"]);
+    }
+
+    #[test]
+    fn fields_that_some_servers_take_for_framing_stay_on_their_hop() {
+        let mut headers = map(&[
+            ("content_length", "5"),
+            ("transfer.encoding", "chunked"),
+            ("keep_alive", "1"),
+            ("proxy_connection", "close"),
+            ("content_type", "a/b"),
+        ]);
+        strip_request(&mut headers, true, false);
+        assert_eq!(names(&headers), ["content_type"]);
+        let mut headers = map(&[("content_length", "5")]);
+        strip_response(&mut headers);
+        assert!(headers.is_empty());
+    }
+
+    #[test]
+    fn a_way_that_ends_within_a_comment_is_dropped() {
+        for (way, kept) in [("1.1 a (b)", true), ("1.1 a (b", false)] {
+            let mut headers = map(&[("via", "1.1 c"), ("via", way)]);
+            strip_request(&mut headers, false, false);
+            assert_eq!(headers.contains_key("via"), kept, "{way}");
+        }
+    }
+
+    #[test]
+    fn an_upgrade_that_is_announced_often_is_one() {
+        let mut headers = map(&[("connection", "upgrade, upgrade"), ("upgrade", "a, b")]);
+        let summary = strip_request(&mut headers, false, false);
+        assert_eq!(summary.upgrade, Some(HeaderValue::from_static("a, b")));
     }
 
     #[test]
