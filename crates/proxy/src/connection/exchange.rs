@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use super::failure::{ExchangeError, FailedExchange, RetryPermission};
 use super::pool::{Pool, Pooled};
-use super::response::{self, BOUNDS, ENDLESS, InvalidResponse, ResponseHead};
+use super::response::{ENDLESS, HeadReader, InvalidResponse, ResponseHead};
 use super::upload::{Upload, UploadPhase};
 use super::upstream_request::UpstreamRequest;
 use crate::request_source::InterimRelay;
@@ -75,6 +75,7 @@ struct ExchangeState {
     last: bool,
     /// How many interim responses came.
     interim_responses: u16,
+    head: HeadReader,
     decoder: Option<BodyDecoder>,
     /// The deadline for the next piece of the response body is running. Progress of the upload
     /// stops it, too.
@@ -185,7 +186,7 @@ impl UpstreamConnection {
                 Poll::Pending if self.poll_overdue(cx)? => continue,
                 Poll::Pending => return Poll::Pending,
             }
-            while let Some(head) = response::take(&mut self.input, to_head)? {
+            while let Some(head) = self.take_head(to_head)? {
                 // Only a 101 is final.
                 if !head.status.is_informational() || head.status == StatusCode::SWITCHING_PROTOCOLS
                 {
@@ -213,6 +214,16 @@ impl UpstreamConnection {
         }
     }
 
+    fn take_head(&mut self, to_head: bool) -> Result<Option<ResponseHead>, InvalidResponse> {
+        let Self {
+            input,
+            exchange,
+            spec,
+            ..
+        } = self;
+        exchange.head.take(input, to_head, &spec.response_head)
+    }
+
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         // Readiness is checked first, without a system call: a connection that waits needs no
         // buffer.
@@ -226,7 +237,8 @@ impl UpstreamConnection {
             .exchange
             .decoder
             .as_ref()
-            .map_or(head, |decoder| decoder.wanted(piece));
+            // Reads grow with the section: otherwise each would move it to a little larger buffer.
+            .map_or(head.max(self.input.len()), |decoder| decoder.wanted(piece));
         let polled = buffers::poll_fill(&mut self.io, cx, &mut self.input, wanted);
         if matches!(polled, Poll::Ready(Ok(read)) if read >= buffers::SMALL) {
             self.large_reads = LARGE_READS;
@@ -307,7 +319,7 @@ impl UpstreamConnection {
         if matches!(head.framing, BodyFraming::Length(length) if length > buffers::SMALL as u64) {
             self.large_reads = LARGE_READS;
         }
-        self.exchange.decoder = Some(BodyDecoder::new(head.framing, BOUNDS));
+        self.exchange.decoder = Some(BodyDecoder::new(head.framing, self.spec.response_head));
         let mut response = Response::new(());
         *response.status_mut() = head.status;
         *response.version_mut() = head.version;

@@ -11,6 +11,7 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
+use tollgate_wire::fields;
 use tollgate_wire::http::{response_rules, syntax, upgrade_rules};
 
 /// Fields of interest that the header section had before fields were removed.
@@ -49,15 +50,9 @@ pub fn strip_request(
 /// Removes the fields in which an untrusted peer makes claims about its origin, save `Forwarded`,
 /// which no layer sets before the request is sent.
 pub fn strip_claims(headers: &mut HeaderMap, peer_trusted: bool) {
-    let mut refused = RemovedNames::new();
-    for name in headers.keys() {
-        if is_refused_claim(name.as_str(), peer_trusted) {
-            refused.push(name.clone());
-        }
-    }
-    for name in refused {
-        headers.remove(name);
-    }
+    fields::remove(headers, |name| {
+        is_refused_claim(name.as_str(), peer_trusted)
+    });
 }
 
 #[inline]
@@ -135,9 +130,10 @@ fn strip(headers: &mut HeaderMap, also: impl Fn(&HeaderName, &str) -> bool) -> F
 /// Reads every option of every `Connection` line. No option removes `Host` or `Content-Length`:
 /// they say where a message goes and where it ends.
 fn read_connection(headers: &HeaderMap, summary: &mut FieldSummary, removed: &mut RemovedNames) {
+    let mut upgrades = false;
     for option in headers.get_all(CONNECTION).iter().flat_map(options) {
         if option.eq_ignore_ascii_case(b"upgrade") {
-            summary.upgrade = upgrade_rules::protocols(headers);
+            upgrades = true;
         } else if !option.eq_ignore_ascii_case(b"close")
             && !option.eq_ignore_ascii_case(b"keep-alive")
             && let Ok(name) = HeaderName::from_bytes(option)
@@ -146,6 +142,9 @@ fn read_connection(headers: &HeaderMap, summary: &mut FieldSummary, removed: &mu
         {
             removed.push(name);
         }
+    }
+    if upgrades {
+        summary.upgrade = upgrade_rules::protocols(headers);
     }
 }
 

@@ -218,9 +218,8 @@ fn weakened_etag(headers: &HeaderMap) -> Option<HeaderValue> {
 }
 
 fn contains(tags: &HeaderValue, tag: &HeaderValue) -> bool {
-    tags.as_bytes()
-        .windows(tag.len().max(1))
-        .any(|part| part == tag.as_bytes())
+    // A search whose time is the sum of both lengths: client and upstream choose one each.
+    memchr::memmem::find(tags.as_bytes(), tag.as_bytes()).is_some()
 }
 
 #[cfg(test)]
