@@ -73,6 +73,8 @@ struct ExchangeState {
     write_closed: bool,
     /// No other exchange follows on this connection.
     last: bool,
+    /// The upstream was asked for a 100 and has sent none.
+    awaits_continue: bool,
     /// How many interim responses came.
     interim_responses: u16,
     head: HeadReader,
@@ -150,8 +152,9 @@ impl UpstreamConnection {
             .as_ref()
             .map(|endpoint| endpoint.host());
         let is_last = self.spec.proxy_protocol;
+        self.exchange.upload = request.hand_over_upload();
+        self.exchange.awaits_continue = request.expects_continue();
         self.output.push(|out| request.write(out, host, is_last));
-        self.exchange.upload = request.upload.take();
         if let Some(upload) = &mut self.exchange.upload {
             upload.start(self.leased_at);
         }
@@ -201,10 +204,13 @@ impl UpstreamConnection {
                 // reason to send that again.
                 self.used = false;
                 // A 100 is for the gateway: the client gets its own when its body is read.
-                match (head.status, &mut self.exchange.upload) {
-                    (StatusCode::CONTINUE, Some(upload)) => upload.release(),
-                    (StatusCode::CONTINUE, None) => {}
-                    (status, _) => interim.relay(status, head.headers),
+                if head.status != StatusCode::CONTINUE {
+                    interim.relay(head.status, head.headers);
+                    continue;
+                }
+                self.exchange.awaits_continue = false;
+                if let Some(upload) = &mut self.exchange.upload {
+                    upload.release();
                 }
             }
             // An upstream that keeps sending interim responses leaves the timer no turn.
@@ -315,7 +321,9 @@ impl UpstreamConnection {
     }
 
     fn begin_body(&mut self, head: ResponseHead) -> Response<()> {
-        self.exchange.last |= head.last;
+        // An upstream that answers without a 100 does not say whether it reads the body. It could
+        // take the body for another request, and the answer to that for the next client's.
+        self.exchange.last |= head.last || self.exchange.awaits_continue;
         if matches!(head.framing, BodyFraming::Length(length) if length > buffers::SMALL as u64) {
             self.large_reads = LARGE_READS;
         }

@@ -132,7 +132,7 @@ impl Http2Exchange {
         &mut self,
         request: &mut UpstreamRequest<'_>,
     ) -> Result<Response<()>, Box<FailedExchange>> {
-        let mut upload = request.upload.take().unwrap_or_else(Upload::none);
+        let mut upload = request.hand_over_upload().unwrap_or_else(Upload::none);
         let mut replay = None;
         if upload.has_body() {
             replay = Some(ReplayBody::new(upload.take_body(), MOST_KEPT));
