@@ -17,8 +17,9 @@ use http_body::Body as _;
 use crate::body::Body;
 use crate::fields;
 
-/// Digests of the content (RFC 9530, RFC 1864): wrong once the content has changed.
-pub const DIGESTS: [HeaderName; 3] = [
+/// Digests of the content (RFC 9530, RFC 3230, RFC 1864): wrong once the content has changed.
+pub const DIGESTS: [HeaderName; 4] = [
+    HeaderName::from_static("digest"),
     HeaderName::from_static("content-digest"),
     HeaderName::from_static("repr-digest"),
     HeaderName::from_static("content-md5"),
