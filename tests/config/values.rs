@@ -42,6 +42,7 @@ use tollgate_spec::route::retry::back_off::BackOff;
 use tollgate_spec::route::{
     Action, HostMatch, HostPolicy, PathMatch, PathPattern, Rewrite, Segment,
 };
+use tollgate_wire::http::h1::SectionBounds;
 use tollgate_wire::transport::peer::TrustedPeers;
 use tollgate_wire::transport::tls::client::PeerName;
 use tollgate_wire::transport::tls::server::spec::{
@@ -809,6 +810,11 @@ fn reads_every_key() {
         field: Some(8_192),
     });
     assert!(upstream.request_trailers);
+    let answer = SectionBounds {
+        bytes: 128 * 1024,
+        fields: 200,
+    };
+    assert_eq!(upstream.response_head, answer);
     let (connections, pending, requests) = (most(20), Some(0), most(100));
     let buffer = Percentage::new(50);
     let adaptive = Some(AdaptiveRule {

@@ -1,11 +1,13 @@
 //! Interim responses on their way to the client, and bodies that do not wait for one.
 
+use crate::replayed_bodies::{keeping, on_busy};
 use crate::support::proxy_server::ProxyServer;
 use crate::support::test_server::{TestServer, spec};
+use tokio::sync::mpsc;
 use tollgate_testing::raw_http2::{
     END_HEADERS, END_STREAM, FrameClient, HEADERS, block, frame, request,
 };
-use tollgate_testing::upstream::{RawConnection, ScriptedUpstream};
+use tollgate_testing::upstream::{RawConnection, ScriptedUpstream, values};
 
 /// An upstream that gives two hints, and then its response.
 const HINTS: &str = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\nConnection: x-hop\r\nX-Hop: 1\r\n\r\n\
@@ -205,4 +207,82 @@ async fn a_body_that_came_with_its_expect_waits_for_no_100() {
         )
         .await;
     assert_eq!(client.of_stream(1).await.status(), 200);
+}
+
+const EXPECTING: &str =
+    "PUT / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n";
+
+/// An upstream that reads each request to its end, and answers it without a 100. It sends on
+/// whether a request has an expectation.
+async fn unasking_upstream() -> (ScriptedUpstream, mpsc::UnboundedReceiver<bool>) {
+    let (expectations, expected) = mpsc::unbounded_channel();
+    let upstream = ScriptedUpstream::start(move |mut wire, _| {
+        let expectations = expectations.clone();
+        async move {
+            while let Some(head) = wire.try_head().await {
+                expectations
+                    .send(!values(&head, "expect").is_empty())
+                    .unwrap();
+                wire.exactly(4).await;
+                wire.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+                    .await;
+            }
+        }
+    })
+    .await;
+    (upstream, expected)
+}
+
+#[tokio::test]
+async fn no_upstream_is_asked_for_a_100_about_a_body_that_is_here() {
+    let (upstream, mut expected) = unasking_upstream().await;
+    let gate = ProxyServer::to(&[upstream.address]).await;
+    let mut client = RawConnection::connect(gate.address).await;
+    for _ in 0..2 {
+        client.send(format!("{EXPECTING}body")).await;
+        assert!(client.head().await.starts_with("HTTP/1.1 200"));
+        assert_eq!(expected.recv().await, Some(false));
+    }
+    assert_eq!(upstream.connections(), 1);
+}
+
+#[tokio::test]
+async fn a_connection_on_which_a_100_did_not_come_carries_no_other_request() {
+    let (upstream, mut expected) = unasking_upstream().await;
+    let gate = ProxyServer::to(&[upstream.address]).await;
+    let mut client = RawConnection::connect(gate.address).await;
+    for connections in 1..3 {
+        client.send(EXPECTING).await;
+        assert_eq!(expected.recv().await, Some(true));
+        client.send("body").await;
+        assert!(client.head().await.starts_with("HTTP/1.1 200"));
+        assert_eq!(upstream.connections(), connections);
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_is_sent_again_asks_for_no_100() {
+    let upstream = ScriptedUpstream::start(|mut wire, number| async move {
+        let expects = !values(&wire.head().await, "expect").is_empty();
+        assert_eq!(expects, number == 0);
+        if expects {
+            wire.send("HTTP/1.1 100 Continue\r\n\r\n").await;
+        }
+        assert_eq!(wire.exactly(4).await, "body");
+        let status = if expects { "503 Busy" } else { "200 OK" };
+        wire.send(format!(
+            "HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+        ))
+        .await;
+    })
+    .await;
+    let gate = ProxyServer::with(&[upstream.address], |plan| {
+        plan.retry = Some(keeping(on_busy(), 1024));
+    })
+    .await;
+    let mut client = RawConnection::connect(gate.address).await;
+    client.send(EXPECTING).await;
+    assert_eq!(client.head().await, "HTTP/1.1 100 Continue\r\n\r\n");
+    client.send("body").await;
+    assert!(client.head().await.starts_with("HTTP/1.1 200"));
 }

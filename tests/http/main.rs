@@ -8,11 +8,13 @@
 )]
 
 mod adaptive;
+mod answer_bounds;
 mod attempts;
 mod bounds;
 mod drain;
 mod endings;
 mod faults;
+mod growth;
 mod health;
 mod hostile_upstream;
 mod http1_strict;

@@ -24,7 +24,7 @@ const END: &str = "0\r\n\r\n";
 const BEGUN: &str = "HTTP/1.1 503 Busy\r\ntransfer-encoding: chunked\r\n\r\n4\r\nbusy\r\n";
 const ENDED: &str = "HTTP/1.1 503 Busy\r\ncontent-length: 0\r\n\r\n";
 
-fn keeping(on: RetryCondition, keep_body: usize) -> RetryPolicy {
+pub fn keeping(on: RetryCondition, keep_body: usize) -> RetryPolicy {
     let brief = Duration::from_millis(1);
     RetryPolicy {
         on: [on].into_iter().collect(),
@@ -40,7 +40,7 @@ fn keeping(on: RetryCondition, keep_body: usize) -> RetryPolicy {
     }
 }
 
-fn on_busy() -> RetryCondition {
+pub fn on_busy() -> RetryCondition {
     RetryCondition::Status(StatusRange::from(503))
 }
 

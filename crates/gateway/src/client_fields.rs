@@ -14,6 +14,7 @@ use http_body::{Body as _, Frame, SizeHint};
 use tollgate_limiter::limit::key::is_same_variable;
 use tollgate_proxy::message::headers::settle_connection;
 use tollgate_wire::body::{Body, BodySource, BoxError};
+use tollgate_wire::fields;
 
 /// A body whose trailers lack some fields.
 struct TrailerFilter {
@@ -40,16 +41,10 @@ pub fn remove_trailers(request: &mut Request<Body>, names: &[HeaderName]) {
 }
 
 fn remove_from(fields: &mut HeaderMap, names: &[HeaderName]) {
-    let mut found: Vec<HeaderName> = Vec::new();
-    for field in fields.keys() {
+    fields::remove(fields, |field| {
         let mut removed = names.iter();
-        if removed.any(|name| is_same_variable(field.as_str(), name.as_str())) {
-            found.push(field.clone());
-        }
-    }
-    for name in found {
-        fields.remove(name);
-    }
+        removed.any(|name| is_same_variable(field.as_str(), name.as_str()))
+    });
 }
 
 impl BodySource for TrailerFilter {

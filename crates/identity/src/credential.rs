@@ -14,6 +14,7 @@ use percent_encoding::percent_decode;
 pub use super::method::CredentialPlace;
 use tollgate_limiter::limit::key::{is_same_variable, parameters};
 use tollgate_wire::body::Body;
+use tollgate_wire::fields;
 use tollgate_wire::http::syntax;
 
 /// A credential as it was found. An empty one is none.
@@ -76,10 +77,7 @@ pub fn remove(place: &CredentialPlace, request: &mut Request<Body>) {
     match place {
         CredentialPlace::Header(name) => {
             let headers = request.headers_mut();
-            headers.remove(name);
-            while let Some(other) = disguised(headers, name).cloned() {
-                headers.remove(other);
-            }
+            fields::remove(headers, |other| is_same_variable(other.as_str(), name.as_str()));
         }
         CredentialPlace::Scheme(scheme) => {
             let headers = request.headers_mut();

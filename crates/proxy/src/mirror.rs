@@ -33,6 +33,7 @@ use tollgate_spec::route::Forward;
 use tollgate_spec::route::distribution::{MirrorSpec, WHOLE};
 use tollgate_wire::body::{Body, BodySource, BoxError};
 use tollgate_wire::error::Failure;
+use tollgate_wire::fields;
 use tollgate_wire::http::interim::InterimSlot;
 use tollgate_wire::transport::peer::SocketPair;
 
@@ -170,15 +171,7 @@ fn head_of(request: &Request<Body>) -> Request<Body> {
     let fields = copy.headers_mut();
     // Connection is settled first, or a client could have the mark removed again.
     headers::settle_connection(fields);
-    let mut marks = Vec::new();
-    for name in fields.keys() {
-        if is_same_variable(name.as_str(), X_MIRRORED.as_str()) {
-            marks.push(name.clone());
-        }
-    }
-    for mark in marks {
-        fields.remove(mark);
-    }
+    fields::remove(fields, |name| is_same_variable(name.as_str(), X_MIRRORED.as_str()));
     fields.remove(EXPECT);
     fields.insert(X_MIRRORED, HeaderValue::from_static("1"));
     copy

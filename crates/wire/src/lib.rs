@@ -8,6 +8,7 @@ pub mod address_shares;
 pub mod body;
 pub mod body_memory;
 pub mod error;
+pub mod fields;
 pub mod grpc;
 pub mod header_map_pool;
 pub mod http;

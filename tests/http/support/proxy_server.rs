@@ -13,7 +13,7 @@ use tollgate_limiter::limit::client_address::TrustedProxies;
 use tollgate_limiter::request::permit::Unanswered;
 use tollgate_proxy::message::forwarded::ClientOrigin;
 use tollgate_proxy::report::{ForwardReport, SentMark};
-use tollgate_proxy::upstream::bounds::UpstreamBounds;
+use tollgate_proxy::upstream::bounds::{RESPONSE_HEAD, UpstreamBounds};
 use tollgate_proxy::upstream::health::Percentage;
 use tollgate_proxy::upstream::{Balance, Destination, Http2Policy, Upstream, UpstreamSpec};
 use tollgate_proxy::{Proxy, RequestSource, RetryTerms};
@@ -123,6 +123,7 @@ impl ForwarderConfig {
             tls: None,
             proxy_protocol: false,
             request_trailers: false,
+            response_head: RESPONSE_HEAD,
             http2: Http2Policy::Auto,
         };
         let rule = Forward {

@@ -15,6 +15,7 @@ use super::spec::ForwardSpec;
 use crate::source::CredentialSource;
 use tollgate_proxy::message::headers;
 use tollgate_wire::body::Body;
+use tollgate_wire::fields;
 use tollgate_wire::http::syntax;
 
 pub const X_FORWARDED_METHOD: HeaderName = HeaderName::from_static("x-forwarded-method");
@@ -62,14 +63,7 @@ pub fn subrequest(spec: &ForwardSpec, source: &CredentialSource<'_>) -> Option<R
         Some(names) => selected(source.headers, names),
     };
     headers::strip_claims(fields, source.exchange.origin.peer_trusted);
-    let originals: Vec<HeaderName> = fields
-        .keys()
-        .filter(|name| is_original(name))
-        .cloned()
-        .collect();
-    for name in originals {
-        fields.remove(name);
-    }
+    fields::remove(fields, is_original);
     if let Some(authority) = source.uri.authority() {
         // An authority takes precedence over Host (RFC 9112 §3.2.2).
         let text = authority.as_str();

@@ -298,12 +298,12 @@ impl Client {
                 );
                 return Ok(Self::http1(Box::new(connection), needs.spec, endpoint));
             }
-            let timeouts = timeouts_of(upstream.spec());
             let freed = Arc::clone(group.freed());
             let bound = counted
                 .bound()
                 .map(|bound| BoundedPlace::new(Arc::clone(bound), place));
-            let handshake = MultiplexedConnection::open(stream, timeouts, counted, bound, freed);
+            let handshake =
+                MultiplexedConnection::open(stream, upstream.spec(), counted, bound, freed);
             let handshake = timeout_at(deadline, handshake);
             let opened = match EndpointWait::connecting(
                 upstream,

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use super::failure::{ExchangeError, FailedExchange, RetryPermission};
 use super::pool::{Pool, Pooled};
-use super::response::{self, BOUNDS, ENDLESS, InvalidResponse, ResponseHead};
+use super::response::{ENDLESS, HeadReader, InvalidResponse, ResponseHead};
 use super::upload::{Upload, UploadPhase};
 use super::upstream_request::UpstreamRequest;
 use crate::request_source::InterimRelay;
@@ -73,8 +73,11 @@ struct ExchangeState {
     write_closed: bool,
     /// No other exchange follows on this connection.
     last: bool,
+    /// The upstream was asked for a 100 and has sent none.
+    awaits_continue: bool,
     /// How many interim responses came.
     interim_responses: u16,
+    head: HeadReader,
     decoder: Option<BodyDecoder>,
     /// The deadline for the next piece of the response body is running. Progress of the upload
     /// stops it, too.
@@ -149,8 +152,9 @@ impl UpstreamConnection {
             .as_ref()
             .map(|endpoint| endpoint.host());
         let is_last = self.spec.proxy_protocol;
+        self.exchange.upload = request.hand_over_upload();
+        self.exchange.awaits_continue = request.expects_continue();
         self.output.push(|out| request.write(out, host, is_last));
-        self.exchange.upload = request.upload.take();
         if let Some(upload) = &mut self.exchange.upload {
             upload.start(self.leased_at);
         }
@@ -185,7 +189,7 @@ impl UpstreamConnection {
                 Poll::Pending if self.poll_overdue(cx)? => continue,
                 Poll::Pending => return Poll::Pending,
             }
-            while let Some(head) = response::take(&mut self.input, to_head)? {
+            while let Some(head) = self.take_head(to_head)? {
                 // Only a 101 is final.
                 if !head.status.is_informational() || head.status == StatusCode::SWITCHING_PROTOCOLS
                 {
@@ -200,10 +204,13 @@ impl UpstreamConnection {
                 // reason to send that again.
                 self.used = false;
                 // A 100 is for the gateway: the client gets its own when its body is read.
-                match (head.status, &mut self.exchange.upload) {
-                    (StatusCode::CONTINUE, Some(upload)) => upload.release(),
-                    (StatusCode::CONTINUE, None) => {}
-                    (status, _) => interim.relay(status, head.headers),
+                if head.status != StatusCode::CONTINUE {
+                    interim.relay(head.status, head.headers);
+                    continue;
+                }
+                self.exchange.awaits_continue = false;
+                if let Some(upload) = &mut self.exchange.upload {
+                    upload.release();
                 }
             }
             // An upstream that keeps sending interim responses leaves the timer no turn.
@@ -211,6 +218,16 @@ impl UpstreamConnection {
                 self.check_deadline()?;
             }
         }
+    }
+
+    fn take_head(&mut self, to_head: bool) -> Result<Option<ResponseHead>, InvalidResponse> {
+        let Self {
+            input,
+            exchange,
+            spec,
+            ..
+        } = self;
+        exchange.head.take(input, to_head, &spec.response_head)
     }
 
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
@@ -226,7 +243,8 @@ impl UpstreamConnection {
             .exchange
             .decoder
             .as_ref()
-            .map_or(head, |decoder| decoder.wanted(piece));
+            // Reads grow with the section: otherwise each would move it to a little larger buffer.
+            .map_or(head.max(self.input.len()), |decoder| decoder.wanted(piece));
         let polled = buffers::poll_fill(&mut self.io, cx, &mut self.input, wanted);
         if matches!(polled, Poll::Ready(Ok(read)) if read >= buffers::SMALL) {
             self.large_reads = LARGE_READS;
@@ -303,11 +321,13 @@ impl UpstreamConnection {
     }
 
     fn begin_body(&mut self, head: ResponseHead) -> Response<()> {
-        self.exchange.last |= head.last;
+        // An upstream that answers without a 100 does not say whether it reads the body. It could
+        // take the body for another request, and the answer to that for the next client's.
+        self.exchange.last |= head.last || self.exchange.awaits_continue;
         if matches!(head.framing, BodyFraming::Length(length) if length > buffers::SMALL as u64) {
             self.large_reads = LARGE_READS;
         }
-        self.exchange.decoder = Some(BodyDecoder::new(head.framing, BOUNDS));
+        self.exchange.decoder = Some(BodyDecoder::new(head.framing, self.spec.response_head));
         let mut response = Response::new(());
         *response.status_mut() = head.status;
         *response.version_mut() = head.version;

@@ -2,7 +2,9 @@
 //!
 //! Guarantees that a response which could be read in two ways is refused (RFC 9112 §6.3).
 
-use bytes::{Bytes, BytesMut};
+use std::mem::MaybeUninit;
+
+use bytes::{Buf as _, Bytes, BytesMut};
 use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version};
 use httparse::Status;
@@ -12,11 +14,8 @@ use tollgate_wire::header_map_pool;
 use tollgate_wire::http::h1::{BodyFraming, ReasonPhrase, SectionBounds};
 use tollgate_wire::http::{response_rules, syntax};
 
-/// Bounds of a response's header section, and of its trailer section.
-pub const BOUNDS: SectionBounds = SectionBounds {
-    bytes: 64 * 1024,
-    fields: 128,
-};
+/// Number of fields that are read without an allocation.
+const FREE_FIELDS: usize = 128;
 
 /// The fault of an upstream that sends interim responses without end.
 pub const ENDLESS: &str = "there are too many interim responses";
@@ -42,6 +41,9 @@ pub struct ResponseHead {
 #[error("{0}")]
 pub struct InvalidResponse(&'static str);
 
+/// The fault of a header section over its bounds.
+pub const TOO_LARGE: InvalidResponse = InvalidResponse("the header section is too large");
+
 impl InvalidResponse {
     pub fn new(why: &'static str) -> Self {
         Self(why)
@@ -62,58 +64,161 @@ struct ResponseControls {
 /// For each field, where its name starts and ends and where its value does.
 type FieldRanges = SmallVec<[[usize; 4]; TYPICAL_FIELDS]>;
 
-/// Takes the header section out of `read`, once it is complete. `to_head`: it answers a HEAD
-/// request.
-pub fn take(read: &mut BytesMut, to_head: bool) -> Result<Option<ResponseHead>, InvalidResponse> {
-    let mut fields = [const { std::mem::MaybeUninit::uninit() }; BOUNDS.fields];
-    let mut response = httparse::Response::new(&mut []);
-    let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(
-        &mut response,
-        read,
-        &mut fields,
-    );
-    let length = match parsed {
-        Ok(Status::Complete(length)) if length <= BOUNDS.bytes => length,
-        Ok(Status::Partial) if read.len() <= BOUNDS.bytes => return Ok(None),
-        Ok(_) | Err(httparse::Error::TooManyHeaders) => {
-            return Err(InvalidResponse("the header section is too large"));
+/// The room for fields that are being parsed.
+type FieldRoom<'b> = [MaybeUninit<httparse::Header<'b>>];
+
+/// Reads the header sections of the responses on a connection.
+#[derive(Debug, Default)]
+pub struct HeadReader {
+    /// The bytes of an incomplete section when they were last parsed.
+    parsed: usize,
+    /// The bytes of an incomplete section that have no end of the section.
+    searched: usize,
+}
+
+/// The first line of a section, and the places of all that follows.
+#[derive(Default)]
+struct ParsedSection {
+    length: usize,
+    status: Option<StatusCode>,
+    is_old: bool,
+    reason: Option<ReasonPhrase>,
+    fields: FieldRanges,
+}
+
+impl HeadReader {
+    /// Takes the header section out of `read`, once it is complete. `to_head`: it answers a HEAD
+    /// request.
+    ///
+    /// # Errors
+    /// The section is not one of HTTP/1, can be read in two ways, or is over the `bounds`.
+    pub fn take(
+        &mut self,
+        read: &mut BytesMut,
+        to_head: bool,
+        bounds: &SectionBounds,
+    ) -> Result<Option<ResponseHead>, InvalidResponse> {
+        let blank = blank_lines(read);
+        if blank > 0 {
+            read.advance(blank);
+            *self = Self::default();
         }
-        Err(_) => return Err(InvalidResponse("what came is not HTTP/1")),
-    };
-    let status = response
-        .code
-        .and_then(|code| StatusCode::from_u16(code).ok())
-        .ok_or(InvalidResponse("no status"))?;
-    let version = if response.version == Some(0) {
-        Version::HTTP_10
-    } else {
-        Version::HTTP_11
-    };
-    let reason = own_reason(status, response.reason);
-    // Ranges are filled in place: they are large to move.
-    let mut ranges = FieldRanges::new();
-    ranges.extend(response.headers.iter().map(|field| range(read, field)));
-    let (mut headers, controls) = fields_at(&read.split_to(length).freeze(), &ranges)?;
-    let length = controls.length(&mut headers)?;
-    let (framing, is_certain) = if to_head || !response_rules::has_content(status) {
-        (
-            BodyFraming::Length(0),
-            to_head || is_silent(status, &controls, length),
-        )
-    } else if controls.transfer_encoding {
-        chunked(version, &headers, length)?
-    } else {
-        (length.map_or(BodyFraming::Close, BodyFraming::Length), true)
-    };
-    let last = !is_certain || framing == BodyFraming::Close || !stays(version, &headers, &controls);
-    Ok(Some(ResponseHead {
-        status,
-        reason,
-        version,
-        headers,
-        framing,
-        last,
-    }))
+        if !self.may_be_complete(read) {
+            return if read.len() > bounds.bytes {
+                Err(TOO_LARGE)
+            } else {
+                Ok(None)
+            };
+        }
+        let mut section = ParsedSection::default();
+        let mut room = [const { MaybeUninit::uninit() }; FREE_FIELDS];
+        let mut parsed = section.parse(read, &mut room[..FREE_FIELDS.min(bounds.fields)]);
+        if parsed == Err(httparse::Error::TooManyHeaders) && bounds.fields > FREE_FIELDS {
+            parsed = section.parse(read, &mut vec![MaybeUninit::uninit(); bounds.fields]);
+        }
+        match parsed {
+            Ok(Status::Complete(())) if section.length <= bounds.bytes => {
+                *self = Self::default();
+                section.take(read, to_head).map(Some)
+            }
+            Ok(Status::Partial) if read.len() <= bounds.bytes => {
+                self.parsed = read.len();
+                Ok(None)
+            }
+            Ok(_) | Err(httparse::Error::TooManyHeaders) => Err(TOO_LARGE),
+            Err(_) => Err(InvalidResponse("what came is not HTTP/1")),
+        }
+    }
+
+    /// Whether the section is parsed: at first, at its end, and when it has become twice as long
+    /// meanwhile. A section that comes byte by byte is not parsed for each of them.
+    fn may_be_complete(&mut self, read: &[u8]) -> bool {
+        if self.parsed == 0 {
+            return true;
+        }
+        let from = self.searched.saturating_sub(2);
+        self.searched = read.len();
+        read.len() / 2 >= self.parsed || has_blank_line(&read[from..])
+    }
+}
+
+/// Bytes of the empty lines before a section.
+fn blank_lines(mut bytes: &[u8]) -> usize {
+    let length = bytes.len();
+    while let [b'\n', rest @ ..] | [b'\r', b'\n', rest @ ..] = bytes {
+        bytes = rest;
+    }
+    length - bytes.len()
+}
+
+fn has_blank_line(bytes: &[u8]) -> bool {
+    memchr::memchr_iter(b'\n', bytes)
+        .any(|at| matches!(bytes[at + 1..], [b'\n', ..] | [b'\r', b'\n', ..]))
+}
+
+impl ParsedSection {
+    fn parse<'b>(
+        &mut self,
+        read: &'b [u8],
+        room: &mut FieldRoom<'b>,
+    ) -> Result<Status<()>, httparse::Error> {
+        let mut response = httparse::Response::new(&mut []);
+        let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(
+            &mut response,
+            read,
+            room,
+        )?;
+        let Status::Complete(length) = parsed else {
+            return Ok(Status::Partial);
+        };
+        self.length = length;
+        self.status = response
+            .code
+            .and_then(|code| StatusCode::from_u16(code).ok());
+        self.is_old = response.version == Some(0);
+        if let Some(status) = self.status {
+            self.reason = own_reason(status, response.reason);
+        }
+        let places = response.headers.iter().map(|field| range(read, field));
+        self.fields.extend(places);
+        Ok(Status::Complete(()))
+    }
+
+    fn take(
+        &mut self,
+        read: &mut BytesMut,
+        to_head: bool,
+    ) -> Result<ResponseHead, InvalidResponse> {
+        let status = self.status.ok_or(InvalidResponse("no status"))?;
+        let version = if self.is_old {
+            Version::HTTP_10
+        } else {
+            Version::HTTP_11
+        };
+        let (mut headers, controls) =
+            fields_at(&read.split_to(self.length).freeze(), &self.fields)?;
+        let length = controls.length(&mut headers)?;
+        let (framing, is_certain) = if to_head || !response_rules::has_content(status) {
+            (
+                BodyFraming::Length(0),
+                to_head || is_silent(status, &controls, length),
+            )
+        } else if controls.transfer_encoding {
+            chunked(version, &headers, length)?
+        } else {
+            (length.map_or(BodyFraming::Close, BodyFraming::Length), true)
+        };
+        let last =
+            !is_certain || framing == BodyFraming::Close || !stays(version, &headers, &controls);
+        Ok(ResponseHead {
+            status,
+            reason: self.reason.take(),
+            version,
+            headers,
+            framing,
+            last,
+        })
+    }
 }
 
 /// The reason phrase, if it is not the canonical one of the status.
@@ -125,7 +230,7 @@ fn own_reason(status: StatusCode, reason: Option<&str>) -> Option<ReasonPhrase> 
     HeaderValue::from_str(reason).ok().map(ReasonPhrase)
 }
 
-fn range(read: &BytesMut, field: &httparse::Header<'_>) -> [usize; 4] {
+fn range(read: &[u8], field: &httparse::Header<'_>) -> [usize; 4] {
     let origin = read.as_ptr() as usize;
     let name = field.name.as_ptr() as usize - origin;
     let value = field.value.as_ptr() as usize - origin;
@@ -264,9 +369,10 @@ pub fn content_length(headers: &mut HeaderMap) -> Result<Option<u64>, InvalidRes
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::upstream::bounds::RESPONSE_HEAD as BOUNDS;
 
     fn read(text: &str) -> Result<Option<ResponseHead>, InvalidResponse> {
-        take(&mut BytesMut::from(text), false)
+        HeadReader::default().take(&mut BytesMut::from(text), false, &BOUNDS)
     }
 
     fn framed(fields: &str) -> Option<(BodyFraming, bool)> {
@@ -278,9 +384,10 @@ mod tests {
     fn a_section_is_taken_once_it_is_complete() {
         let text = "HTTP/1.1 200 OK\r\nA: 1\r\na:  2 \r\nContent-Length: 2\r\n\r\nok";
         let mut buffer = BytesMut::new();
+        let mut reader = HeadReader::default();
         for byte in text.as_bytes() {
             buffer.extend_from_slice(&[*byte]);
-            if let Some(head) = take(&mut buffer, false).unwrap() {
+            if let Some(head) = reader.take(&mut buffer, false, &BOUNDS).unwrap() {
                 assert_eq!(
                     (head.status, head.version),
                     (StatusCode::OK, Version::HTTP_11)
@@ -343,12 +450,11 @@ mod tests {
                 .unwrap();
             assert_eq!(head.framing, BodyFraming::Length(0), "{status}");
         }
-        let head = take(
-            &mut BytesMut::from("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"),
-            true,
-        )
-        .unwrap()
-        .unwrap();
+        let mut to_head = BytesMut::from("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n");
+        let head = HeadReader::default()
+            .take(&mut to_head, true, &BOUNDS)
+            .unwrap()
+            .unwrap();
         assert_eq!((head.framing, head.last), (BodyFraming::Length(0), false));
     }
 

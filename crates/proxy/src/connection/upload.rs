@@ -4,7 +4,7 @@
 //! the client waits for that, and is as long as its framing says.
 
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -164,6 +164,20 @@ impl Upload {
         !self.begun
     }
 
+    /// Whether the body has to wait for a 100. A client that has sent some of it waits for none, so
+    /// the body does not either.
+    pub fn must_await_continue(&mut self) -> bool {
+        let mut cx = Context::from_waker(Waker::noop());
+        self.release_if_arrived(&mut cx);
+        self.phase == UploadPhase::AwaitingContinue
+    }
+
+    fn release_if_arrived(&mut self, cx: &mut Context<'_>) {
+        if self.phase == UploadPhase::AwaitingContinue && self.body.poll_arrived(cx).is_ready() {
+            self.release();
+        }
+    }
+
     /// Starts a body that waits for a 100: the upstream asks for the body, or has taken too long.
     pub fn release(&mut self) {
         if self.phase == UploadPhase::AwaitingContinue {
@@ -183,11 +197,7 @@ impl Upload {
         output: &mut WriteBuffer,
         cx: &mut Context<'_>,
     ) -> Result<(), BoxError> {
-        // A client that has sent its body already waits for no 100, and so the body does not
-        // either.
-        if self.phase == UploadPhase::AwaitingContinue && self.body.poll_arrived(cx).is_ready() {
-            self.release();
-        }
+        self.release_if_arrived(cx);
         while !matches!(
             self.phase,
             UploadPhase::AwaitingContinue | UploadPhase::Complete
@@ -258,8 +268,6 @@ impl Upload {
 
 #[cfg(test)]
 mod tests {
-    use std::task::Waker;
-
     use super::*;
 
     #[test]

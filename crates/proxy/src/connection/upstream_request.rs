@@ -23,6 +23,9 @@ use tollgate_wire::header_map_pool;
 use tollgate_wire::http::h1::encode;
 use tollgate_wire::http::h2::HeadBound;
 
+/// The expectation of a client that waits for a 100 before it sends its body.
+const CONTINUE: &str = "100-continue";
+
 /// A request that is ready to be sent.
 pub struct UpstreamRequest<'a> {
     /// The head is borrowed: moving a request costs. The body is in `upload`.
@@ -32,6 +35,8 @@ pub struct UpstreamRequest<'a> {
     host_of_endpoint: bool,
     /// `None` while an exchange has it.
     pub upload: Option<Upload>,
+    /// The upstream is asked for a 100 before it gets the body.
+    expects_continue: bool,
     /// Set if the client asks to leave HTTP.
     pub upgrade: Option<UpgradeRequest>,
     pub interim: InterimRelay<'a>,
@@ -93,6 +98,7 @@ impl<'a> UpstreamRequest<'a> {
             additions,
             host_of_endpoint,
             upload: Some(upload),
+            expects_continue: false,
             upgrade,
             interim,
         })
@@ -126,6 +132,20 @@ impl<'a> UpstreamRequest<'a> {
     /// Whether a body is still to be sent.
     pub fn has_body(&self) -> bool {
         self.upload.as_ref().is_some_and(Upload::has_body)
+    }
+
+    /// Hands the upload over to an exchange, whose head is written next. The upstream is asked for
+    /// a 100 only if nothing of the body is here: it could take a body that comes at once after the
+    /// question for another request.
+    pub fn hand_over_upload(&mut self) -> Option<Upload> {
+        let mut upload = self.upload.take()?;
+        self.expects_continue = upload.must_await_continue();
+        Some(upload)
+    }
+
+    /// Whether the upstream is asked for a 100 before it gets the body.
+    pub fn expects_continue(&self) -> bool {
+        self.expects_continue
     }
 
     /// Keeps `most` bytes of the body as they are sent, if there is memory. `None`: there is no
@@ -185,6 +205,9 @@ impl<'a> UpstreamRequest<'a> {
             encode::field(out, HOST.as_str(), host.as_bytes());
         }
         self.additions.write(out, self.head.headers());
+        if self.expects_continue {
+            encode::field(out, EXPECT.as_str(), CONTINUE.as_bytes());
+        }
         if is_last && self.upgrade.is_none() {
             encode::field(out, CONNECTION.as_str(), b"close");
         }
@@ -208,6 +231,9 @@ impl UpstreamRequest<'_> {
         self.additions
             .append(request.headers_mut(), self.head.headers());
         let fields = request.headers_mut();
+        if self.expects_continue {
+            fields.insert(EXPECT, HeaderValue::from_static(CONTINUE));
+        }
         fields.remove(TRANSFER_ENCODING);
         let requested = fields
             .remove(HOST)
@@ -262,7 +288,8 @@ fn set_host(
     false
 }
 
-/// Takes the body and frames it. The upload waits for a 100 where the client does.
+/// Takes the body and frames it. The upload waits for a 100 where the client does. The field for
+/// that is written anew each time that the request is sent, as far as it still waits.
 fn take_upload(request: &mut Request<Body>, received: Version, summary: &FieldSummary) -> Upload {
     let body = std::mem::replace(request.body_mut(), Body::empty());
     let fields = request.headers_mut();
@@ -271,7 +298,7 @@ fn take_upload(request: &mut Request<Body>, received: Version, summary: &FieldSu
     }
     let expects = summary.expect && headers::expects_continue(fields);
     let awaits_continue = expects && received != Version::HTTP_10 && !body.is_end_stream();
-    if expects && !awaits_continue {
+    if expects {
         fields.remove(EXPECT);
     }
     Upload::new(body, fields, awaits_continue)

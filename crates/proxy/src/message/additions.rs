@@ -12,11 +12,12 @@ use smallvec::SmallVec;
 use tollgate_limiter::limit::key::address_text as text;
 
 use super::forwarded::{
-    ClientOrigin, X_FORWARDED_CLIENT_CERT, X_FORWARDED_HOST, X_FORWARDED_PROTO,
+    ClientOrigin, X_FORWARDED_CLIENT_CERT, X_FORWARDED_HOST, X_FORWARDED_PROTO, is_forwarded,
 };
 use tollgate_limiter::limit::client_address::X_FORWARDED_FOR;
 use tollgate_wire::http::h1::encode::{field, known_field};
 use tollgate_wire::http::request_id::REQUEST_ID;
+use tollgate_wire::http::syntax;
 
 /// Bytes of the values of `X-Forwarded-For` and `Forwarded` in most requests.
 const LIST_BYTES: usize = 128;
@@ -157,7 +158,7 @@ impl Additions<'_> {
     }
 
     /// Writes a list with one more element, in one line: not every upstream reads a second line. A
-    /// trusted peer's elements are kept, others are replaced.
+    /// trusted peer's elements are kept if they are a list, others are replaced.
     fn write_list(
         &self,
         out: &mut BytesMut,
@@ -191,7 +192,7 @@ impl Additions<'_> {
         name: &HeaderName,
         element: impl FnOnce(&mut BytesMut),
     ) {
-        if self.origin.peer_trusted {
+        if self.origin.peer_trusted && can_be_extended(fields, name) {
             for value in fields.get_all(name) {
                 out.extend_from_slice(value.as_bytes());
                 out.extend_from_slice(b", ");
@@ -232,6 +233,20 @@ impl Additions<'_> {
                 field(out, CONNECTION.as_str(), b"te");
             }
         }
+    }
+}
+
+/// Whether an element behind these lists of a trusted peer is read as one. The peer may pass on
+/// what a client has sent: a quotation mark without an end would swallow the element.
+fn can_be_extended(fields: &HeaderMap, name: &HeaderName) -> bool {
+    let mut lines = fields.get_all(name).iter().map(HeaderValue::as_bytes);
+    if *name == FORWARDED {
+        lines.all(is_forwarded)
+    } else if *name == X_FORWARDED_CLIENT_CERT {
+        lines.all(syntax::is_closed)
+    } else {
+        // Elements of X-Forwarded-For end at a comma, whatever is in them.
+        true
     }
 }
 
@@ -344,6 +359,21 @@ mod tests {
                 "x-request-id: id",
                 "via: 1.1 tollgate",
             ]
+        );
+    }
+
+    #[test]
+    fn a_list_that_would_swallow_the_element_behind_it_is_dropped() {
+        for list in ["for=\"_, for=203.0.113.9", "for=203.0.113.9;by"] {
+            let fields = [("forwarded", "for=10.0.0.2"), ("forwarded", list)];
+            let lines = written(&origin("10.0.0.1", true), None, &fields);
+            assert_eq!(values_of(&lines, "forwarded"), ["for=10.0.0.1;proto=http"]);
+        }
+        let fields = [("x-forwarded-for", "\", 203.0.113.9")];
+        let lines = written(&origin("10.0.0.1", true), None, &fields);
+        assert_eq!(
+            values_of(&lines, "x-forwarded-for"),
+            ["\", 203.0.113.9, 10.0.0.1"]
         );
     }
 

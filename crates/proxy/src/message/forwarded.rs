@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderName};
 use tollgate_limiter::limit::client_address::TrustedProxies;
 
-use tollgate_wire::http::RequestScheme;
+use tollgate_wire::http::{RequestScheme, syntax};
 use tollgate_wire::transport::peer::{PeerAddress, TrustedPeers};
 use tollgate_wire::transport::tls::server::client_certificate::ClientIdentity;
 
@@ -71,10 +71,92 @@ impl ClientOrigin {
     }
 }
 
+/// Whether a value of `Forwarded` is a list of elements that every reader reads alike (RFC 7239
+/// §4), white space around semicolons aside, which many proxies write.
+pub fn is_forwarded(list: &[u8]) -> bool {
+    let mut rest = list;
+    loop {
+        rest = rest.trim_ascii_start();
+        match rest.split_first() {
+            None => return true,
+            Some((b',' | b';', after)) => rest = after,
+            Some(_) => match after_pair(rest).map(<[u8]>::trim_ascii_start) {
+                Some(after @ ([] | [b',' | b';', ..])) => rest = after,
+                Some(_) | None => return false,
+            },
+        }
+    }
+}
+
+/// The bytes behind the `name=value` at the start. `None`: there is none.
+fn after_pair(bytes: &[u8]) -> Option<&[u8]> {
+    let equals = memchr::memchr(b'=', bytes)?;
+    let value = &bytes[equals + 1..];
+    let end = match value.strip_prefix(b"\"") {
+        Some(quoted) => 2 + end_of_quoted(quoted)?,
+        None => {
+            let end = value.iter().position(|byte| !syntax::is_token_byte(*byte));
+            end.unwrap_or(value.len())
+        }
+    };
+    if end > 0 && syntax::is_token(&bytes[..equals]) {
+        Some(&value[end..])
+    } else {
+        None
+    }
+}
+
+/// The place of the quotation mark that ends a quoted string (RFC 9110 §5.6.4).
+fn end_of_quoted(text: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        at += memchr::memchr2(b'"', b'\\', text.get(at..)?)?;
+        if text[at] == b'"' {
+            return Some(at);
+        }
+        at += 2;
+    }
+}
+
 /// Whether the text is a URI scheme (RFC 3986 §3.1).
 fn is_scheme(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_alphabetic())
         && text
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_forwarded_is_one_to_every_reader_or_none() {
+        for list in [
+            "",
+            "for=1.2.3.4",
+            "for=1.2.3.4, for=_hidden;proto=http ; by=unknown",
+            "for=\"[2001:db8::1]:4711\";host=\"a\\\"b,c\"",
+            ",for=a,,;",
+        ] {
+            assert!(is_forwarded(list.as_bytes()), "{list}");
+        }
+        for list in [
+            "for=\"",
+            "for=\"1.2.3.4",
+            "for=1.2.3.4;x=\"a\\\"",
+            "for=\"a\\",
+            "for",
+            "for=",
+            "=a",
+            "for=a b",
+            "for =a",
+            "for=[::1]",
+            "for=a\"b\"",
+            "for=\"a\"b",
+            "for=a (b",
+        ] {
+            assert!(!is_forwarded(list.as_bytes()), "{list}");
+        }
+    }
 }

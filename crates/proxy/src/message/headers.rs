@@ -6,11 +6,12 @@
 
 use http::header::{
     CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, PROXY_AUTHORIZATION, TE,
-    TRANSFER_ENCODING,
+    TRANSFER_ENCODING, VIA,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
+use tollgate_wire::fields;
 use tollgate_wire::http::{response_rules, syntax, upgrade_rules};
 
 /// Fields of interest that the header section had before fields were removed.
@@ -49,15 +50,9 @@ pub fn strip_request(
 /// Removes the fields in which an untrusted peer makes claims about its origin, save `Forwarded`,
 /// which no layer sets before the request is sent.
 pub fn strip_claims(headers: &mut HeaderMap, peer_trusted: bool) {
-    let mut refused = RemovedNames::new();
-    for name in headers.keys() {
-        if is_refused_claim(name.as_str(), peer_trusted) {
-            refused.push(name.clone());
-        }
-    }
-    for name in refused {
-        headers.remove(name);
-    }
+    fields::remove(headers, |name| {
+        is_refused_claim(name.as_str(), peer_trusted)
+    });
 }
 
 #[inline]
@@ -95,6 +90,7 @@ fn strip(headers: &mut HeaderMap, also: impl Fn(&HeaderName, &str) -> bool) -> F
     let mut summary = FieldSummary::default();
     let mut removed = RemovedNames::new();
     let mut connection = false;
+    let mut via = false;
     for name in headers.keys() {
         match *name {
             CONNECTION => connection = true,
@@ -103,10 +99,14 @@ fn strip(headers: &mut HeaderMap, also: impl Fn(&HeaderName, &str) -> bool) -> F
             CONTENT_LENGTH => summary.content_length = true,
             COOKIE => summary.cookie = true,
             EXPECT => summary.expect = true,
+            VIA => via = true,
             _ => {}
         }
         let text = name.as_str();
-        if response_rules::is_hop_by_hop(name, text) || also(name, text) {
+        if response_rules::is_hop_by_hop(name, text)
+            || syntax::is_disguised_framing(text)
+            || also(name, text)
+        {
             removed.push(name.clone());
         }
     }
@@ -119,15 +119,21 @@ fn strip(headers: &mut HeaderMap, also: impl Fn(&HeaderName, &str) -> bool) -> F
     if summary.transfer_encoding {
         headers.remove(CONTENT_LENGTH);
     }
+    // The way of a message is one list: an end within a comment would hide the gateway.
+    let mut ways = headers.get_all(VIA).iter();
+    if via && !ways.all(|way| syntax::is_closed(way.as_bytes())) {
+        headers.remove(VIA);
+    }
     summary
 }
 
 /// Reads every option of every `Connection` line. No option removes `Host` or `Content-Length`:
 /// they say where a message goes and where it ends.
 fn read_connection(headers: &HeaderMap, summary: &mut FieldSummary, removed: &mut RemovedNames) {
+    let mut upgrades = false;
     for option in headers.get_all(CONNECTION).iter().flat_map(options) {
         if option.eq_ignore_ascii_case(b"upgrade") {
-            summary.upgrade = upgrade_rules::protocols(headers);
+            upgrades = true;
         } else if !option.eq_ignore_ascii_case(b"close")
             && !option.eq_ignore_ascii_case(b"keep-alive")
             && let Ok(name) = HeaderName::from_bytes(option)
@@ -136,6 +142,9 @@ fn read_connection(headers: &HeaderMap, summary: &mut FieldSummary, removed: &mu
         {
             removed.push(name);
         }
+    }
+    if upgrades {
+        summary.upgrade = upgrade_rules::protocols(headers);
     }
 }
 
@@ -226,6 +235,38 @@ mod tests {
         ]);
         strip_request(&mut headers, false, false);
         assert_eq!(names(&headers), ["accept", "trailer"]);
+    }
+
+    #[test]
+    fn fields_that_some_servers_take_for_framing_stay_on_their_hop() {
+        let mut headers = map(&[
+            ("content_length", "5"),
+            ("transfer.encoding", "chunked"),
+            ("keep_alive", "1"),
+            ("proxy_connection", "close"),
+            ("content_type", "a/b"),
+        ]);
+        strip_request(&mut headers, true, false);
+        assert_eq!(names(&headers), ["content_type"]);
+        let mut headers = map(&[("content_length", "5")]);
+        strip_response(&mut headers);
+        assert!(headers.is_empty());
+    }
+
+    #[test]
+    fn a_way_that_ends_within_a_comment_is_dropped() {
+        for (way, kept) in [("1.1 a (b)", true), ("1.1 a (b", false)] {
+            let mut headers = map(&[("via", "1.1 c"), ("via", way)]);
+            strip_request(&mut headers, false, false);
+            assert_eq!(headers.contains_key("via"), kept, "{way}");
+        }
+    }
+
+    #[test]
+    fn an_upgrade_that_is_announced_often_is_one() {
+        let mut headers = map(&[("connection", "upgrade, upgrade"), ("upgrade", "a, b")]);
+        let summary = strip_request(&mut headers, false, false);
+        assert_eq!(summary.upgrade, Some(HeaderValue::from_static("a, b")));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use metrics::Gauge;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-pub use super::spec::bounds::{HeadBound, UpstreamBounds};
+pub use super::spec::bounds::{HeadBound, RESPONSE_HEAD, UpstreamBounds};
 
 /// The bound on an upstream's connections, and the requests that wait for one.
 pub struct ConnectionBound {

@@ -150,8 +150,8 @@ fn with_body<H>(
     }
     let limit = ClientWait::RequestBody.limit(&session.timeouts);
     let (head, stream) = request.into_parts();
-    let received =
-        ReceivedBody::new(stream, &head.headers, limit).with_lag(session.rates.request.clone());
+    let received = ReceivedBody::new(stream, &head.headers, limit, session.spec.max_headers)
+        .with_lag(session.rates.request.clone());
     if expect_continue::is_expected(&head.headers) {
         let (body, continue_request) = expect_continue::body(received);
         return (Request::from_parts(head, body), Some(continue_request));

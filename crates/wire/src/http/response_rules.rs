@@ -11,13 +11,15 @@ mod tests;
 use http::header::{
     CONNECTION, CONTENT_LENGTH, PROXY_AUTHENTICATE, TE, TRANSFER_ENCODING, UPGRADE,
 };
-use http::{HeaderMap, HeaderName, Response, StatusCode};
+use http::{HeaderName, Response, StatusCode};
 use http_body::Body as _;
 
 use crate::body::Body;
+use crate::fields;
 
-/// Digests of the content (RFC 9530, RFC 1864): wrong once the content has changed.
-pub const DIGESTS: [HeaderName; 3] = [
+/// Digests of the content (RFC 9530, RFC 3230, RFC 1864): wrong once the content has changed.
+pub const DIGESTS: [HeaderName; 4] = [
+    HeaderName::from_static("digest"),
     HeaderName::from_static("content-digest"),
     HeaderName::from_static("repr-digest"),
     HeaderName::from_static("content-md5"),
@@ -68,7 +70,7 @@ pub fn prepare(response: &mut Response<Body>, to_head: bool) {
         *response.body_mut() = Body::empty();
     }
     let headers = response.headers_mut();
-    remove_hop_by_hop(headers);
+    fields::remove(headers, |name| is_hop_by_hop(name, name.as_str()));
     if sends_content {
         match length {
             Some(length) => headers.insert(CONTENT_LENGTH, length.into()),
@@ -82,15 +84,5 @@ pub fn prepare(response: &mut Response<Body>, to_head: bool) {
     {
         // The length that the response to a GET would have, if it is known.
         headers.insert(CONTENT_LENGTH, length.into());
-    }
-}
-
-fn remove_hop_by_hop(headers: &mut HeaderMap) {
-    while let Some(name) = headers
-        .keys()
-        .find(|name| is_hop_by_hop(name, name.as_str()))
-        .cloned()
-    {
-        headers.remove(name);
     }
 }

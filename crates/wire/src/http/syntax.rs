@@ -5,6 +5,8 @@
 
 use std::net::Ipv6Addr;
 
+use tollgate_limiter::limit::key::is_same_variable;
+
 use crate::error::Failure;
 
 /// Classes of bytes, each a bit in a table of all bytes.
@@ -156,6 +158,43 @@ pub fn list_has(list: &[u8], element: &[u8]) -> bool {
         .any(|found| trim(found).eq_ignore_ascii_case(element))
 }
 
+/// Whether every quoted string and comment of a list has an end (RFC 9110 §5.6.4, §5.6.5). Without
+/// it, the end of the list is within one, and so is an element that is appended.
+pub fn is_closed(list: &[u8]) -> bool {
+    let mut quoted = false;
+    let mut comments = 0_usize;
+    let mut bytes = list.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'\\' if quoted || comments > 0 => {
+                if bytes.next().is_none() {
+                    return false;
+                }
+            }
+            b'"' if comments == 0 => quoted = !quoted,
+            b'(' if !quoted => comments += 1,
+            b')' if !quoted && comments > 0 => comments -= 1,
+            _ => {}
+        }
+    }
+    !quoted && comments == 0
+}
+
+/// Whether a field has the name of one that frames messages or is for one connection, to servers
+/// that turn names into variables, and has another name to all others.
+pub fn is_disguised_framing(name: &str) -> bool {
+    let framing = match name.len() {
+        10 => "keep-alive",
+        14 => "content-length",
+        16 => "proxy-connection",
+        17 => "transfer-encoding",
+        18 => "proxy-authenticate",
+        19 => "proxy-authorization",
+        _ => return false,
+    };
+    name != framing && is_same_variable(name, framing)
+}
+
 /// The name that servers which turn names into variables may take this one for. `None`: the name is
 /// written like that already.
 pub fn undisguised(name: &str) -> Option<String> {
@@ -287,6 +326,46 @@ mod tests {
             ("", false),
         ] {
             assert_eq!(list_has(list.as_bytes(), b"close"), has, "{list}");
+        }
+    }
+
+    #[test]
+    fn a_list_is_closed_unless_it_ends_within_a_string_or_a_comment() {
+        for closed in [
+            "",
+            "a, \"b\"",
+            "\"\\\"\"",
+            "1.1 a (b (c) \\( \")",
+            "\"(\"",
+            ")",
+        ] {
+            assert!(is_closed(closed.as_bytes()), "{closed}");
+        }
+        for open in [
+            "\"",
+            "a=\"b",
+            "\"\\\"",
+            "(",
+            "1.1 a (b (c)",
+            "(\\)",
+            "\"a\\",
+        ] {
+            assert!(!is_closed(open.as_bytes()), "{open}");
+        }
+    }
+
+    #[test]
+    fn framing_is_disguised_by_whatever_some_servers_read_as_a_hyphen() {
+        for disguised in ["content_length", "transfer.encoding", "keep~alive"] {
+            assert!(is_disguised_framing(disguised), "{disguised}");
+        }
+        for other in [
+            "content-length",
+            "content_lengths",
+            "content_type",
+            "keep-alive",
+        ] {
+            assert!(!is_disguised_framing(other), "{other}");
         }
     }
 

@@ -10,6 +10,8 @@ use http::header::TRAILER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::syntax;
+use crate::body::BodyFailure;
+use crate::fields;
 
 /// The trailer fields that a header section announces and that may pass.
 #[derive(Debug, Default)]
@@ -41,15 +43,16 @@ impl AnnouncedTrailers {
 }
 
 /// Removes the fields of a trailer section that belong into a header section. Each codec calls it
-/// with what it has read.
-pub fn strip(trailers: &mut HeaderMap) {
-    while let Some(name) = trailers
-        .keys()
-        .find(|name| belongs_before_content(name.as_str()))
-        .cloned()
-    {
-        trailers.remove(name);
+/// with what it has read, and with the most fields that a section of its peer has.
+///
+/// # Errors
+/// The section has more fields.
+pub fn admit(trailers: &mut HeaderMap, most: usize) -> Result<(), BodyFailure> {
+    if trailers.len() > most {
+        return Err(BodyFailure::Malformed);
     }
+    fields::remove(trailers, |name| belongs_before_content(name.as_str()));
+    Ok(())
 }
 
 /// Whether a field is for framing, routing, request modifiers, authentication, response control or
@@ -154,7 +157,7 @@ mod tests {
             trailers.append(name.clone(), "1".parse().unwrap());
             trailers.append(name, "2".parse().unwrap());
         }
-        strip(&mut trailers);
+        assert!(admit(&mut trailers, 14).is_ok());
         assert_eq!(trailers.keys().collect::<Vec<_>>(), ["grpc-status"]);
         assert_eq!(trailers.len(), 2);
     }

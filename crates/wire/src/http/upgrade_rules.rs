@@ -2,6 +2,8 @@
 //!
 //! Guarantees that a client's connection changes only to what the client has offered.
 
+use std::collections::HashSet;
+
 use http::header::{CONNECTION, SEC_WEBSOCKET_ACCEPT, UPGRADE};
 use http::{HeaderMap, HeaderValue, Version};
 
@@ -41,11 +43,12 @@ pub fn switched_to(version: Version, headers: &HeaderMap) -> Option<HeaderValue>
 /// Whether a client that `offered` these protocols has offered all of `chosen`. An offer without a
 /// version is for every version.
 pub fn is_offered(chosen: &HeaderValue, offered: &HeaderValue) -> bool {
+    // A set, since each side chooses how long its list is.
+    let offers: HashSet<Vec<u8>> = names(offered).map(<[u8]>::to_ascii_lowercase).collect();
     names(chosen).all(|chosen| {
-        let unversioned = chosen.split(|&byte| byte == b'/').next().unwrap_or(chosen);
-        names(offered).any(|offer| {
-            offer.eq_ignore_ascii_case(chosen) || offer.eq_ignore_ascii_case(unversioned)
-        })
+        let chosen = chosen.to_ascii_lowercase();
+        let unversioned = chosen.split(|&byte| byte == b'/').next();
+        offers.contains(&chosen) || unversioned.is_some_and(|name| offers.contains(name))
     })
 }
 

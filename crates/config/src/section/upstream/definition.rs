@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 
 use crate::report::{Report, ValueProblem};
-use crate::scalar::number::{BoundedDuration, DAY, WholeNumber};
+use crate::scalar::number::{BoundedDuration, ByteSize, DAY, WholeNumber};
 use crate::scalar::text::DefinedName;
 use crate::section::upstream::balance::{BalancedUpstream, RawBalance, balance};
 use crate::section::upstream::bounds::{RawBounds, bounds};
@@ -17,6 +17,7 @@ use crate::yaml::record::record;
 use crate::yaml::words::words;
 use tollgate_proxy::upstream::url::EndpointScheme;
 use tollgate_proxy::upstream::{Http2Policy, UpstreamSpec};
+use tollgate_wire::http::h1::SectionBounds;
 
 record! {
     /// Servers that answer alike.
@@ -56,6 +57,10 @@ record! {
         /// Whether requests over HTTP/2 keep their trailers, for which some servers close the
         /// connection.
         default(false) request_trailers: Located<bool>,
+        /// A status line and its header section, or a trailer section; beyond it 502.
+        default("64KiB") max_header_size: Located<ByteSize<8_192, 16_777_216>>,
+        /// Fields of a header or trailer section of an answer; beyond it 502.
+        default(1000) max_headers: Located<WholeNumber<1, 10_000>>,
         /// Whether https endpoints are offered HTTP/2: auto, or never.
         default("auto") http2: Located<Http2Policy>,
         /// How its https endpoints are verified, and what they are shown.
@@ -110,6 +115,10 @@ pub fn build(name: &DefinedName, raw: &RawUpstream, report: &mut Report) -> Opti
         bounds: bounds?.unwrap_or_default(),
         proxy_protocol: raw.proxy_protocol.is_present(),
         request_trailers: raw.request_trailers.value()?,
+        response_head: SectionBounds {
+            bytes: usize::try_from(raw.max_header_size.value()?.0).ok()?,
+            fields: raw.max_headers.value()?.count().get(),
+        },
         http2: raw.http2.value()?,
         tls: tls?,
     })

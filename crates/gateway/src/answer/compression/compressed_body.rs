@@ -15,6 +15,7 @@ use super::encoder::Encoder;
 use super::place::CompressorPlace;
 use tollgate_spec::route::compression::ContentCoding;
 use tollgate_wire::body::{Body, BoxError};
+use tollgate_wire::http::response_rules::DIGESTS;
 
 /// Bytes that are collected before they go out, while more comes at once.
 const PIECE: usize = 16 * 1024;
@@ -131,7 +132,7 @@ impl CompressedBody {
                         compressed += data.len();
                         self.write(&data)?
                     }
-                    Err(frame) => self.end(frame.into_trailers().ok())?,
+                    Err(frame) => self.end(frame.into_trailers().ok().map(without_digests))?,
                 },
             };
             if let Some(output) = output {
@@ -144,6 +145,14 @@ impl CompressedBody {
             }
         }
     }
+}
+
+/// The trailers without the digests of the content that was compressed.
+fn without_digests(mut trailers: HeaderMap) -> HeaderMap {
+    for digest in DIGESTS {
+        trailers.remove(digest);
+    }
+    trailers
 }
 
 fn non_empty(output: Bytes) -> Option<Bytes> {

@@ -20,13 +20,14 @@ use tokio::sync::Notify;
 use tokio::time::sleep_until;
 
 use super::settings::{AnnouncedHeadSize, SettingsReader};
-use crate::connection::response::BOUNDS;
+use crate::connection::exchange::timeouts_of;
 use crate::connection::stream_counts::StreamCounts;
+use crate::upstream::UpstreamSpec;
 use crate::upstream::bounds::{BoundedPlace, LeavingConnection};
 use crate::upstream::endpoints::UpstreamConnectError;
 use crate::upstream::metrics::CountedConnection;
 use tollgate_limiter::clock::{self, Instant};
-use tollgate_wire::http::deadline::{UpstreamTimeouts, UpstreamWait, Wait as _};
+use tollgate_wire::http::deadline::{UpstreamWait, Wait as _};
 use tollgate_wire::http::h2::{HeadBound, STREAM_WINDOW};
 use tollgate_wire::transport::Stream;
 
@@ -81,11 +82,12 @@ impl MultiplexedConnection {
     /// When the stream breaks at once.
     pub async fn open(
         stream: Stream,
-        timeouts: UpstreamTimeouts,
+        spec: &UpstreamSpec,
         counted: CountedConnection,
         bounded: Option<BoundedPlace>,
         freed: Arc<Notify>,
     ) -> Result<Arc<Self>, UpstreamConnectError> {
+        let timeouts = timeouts_of(spec);
         let mut builder = Builder::new();
         builder
             .enable_push(false)
@@ -95,7 +97,7 @@ impl MultiplexedConnection {
             // waiting.
             .initial_connection_window_size(STREAM_WINDOW * MOST_STREAMS)
             .max_send_buffer_size(STREAM_WINDOW as usize)
-            .max_header_list_size(u32::try_from(BOUNDS.bytes).unwrap_or(u32::MAX));
+            .max_header_list_size(u32::try_from(spec.response_head.bytes).unwrap_or(u32::MAX));
         let head_size = AnnouncedHeadSize::default();
         let stream = SettingsReader::new(stream, head_size.clone());
         let (sender, mut connection) = builder

@@ -20,7 +20,7 @@ use super::response::{Http2ResponseBody, UploadTask};
 use super::websocket::{self, WebSocketRequest};
 use crate::connection::exchange::timeouts_of;
 use crate::connection::failure::{ExchangeError, FailedExchange, RetryPermission};
-use crate::connection::response::{ENDLESS, InvalidResponse, content_length};
+use crate::connection::response::{ENDLESS, InvalidResponse, TOO_LARGE, content_length};
 use crate::connection::upload::{Upload, UploadPhase};
 use crate::connection::upstream_request::UpstreamRequest;
 use crate::replay::ReplayBody;
@@ -46,6 +46,8 @@ pub struct Http2Exchange {
     timeouts: UpstreamTimeouts,
     /// The upstream gets the trailers of requests.
     passes_trailers: bool,
+    /// Most fields of the response's header section, and of its trailer section.
+    most_fields: usize,
     leased_at: Instant,
     /// When the whole request was sent, if that was before the response's head came.
     sent_at: Option<Instant>,
@@ -97,6 +99,7 @@ impl Http2Exchange {
             endpoint: Some(endpoint),
             timeouts: timeouts_of(spec),
             passes_trailers: spec.request_trailers,
+            most_fields: spec.response_head.fields,
             leased_at,
             sent_at: None,
             received: None,
@@ -129,7 +132,7 @@ impl Http2Exchange {
         &mut self,
         request: &mut UpstreamRequest<'_>,
     ) -> Result<Response<()>, Box<FailedExchange>> {
-        let mut upload = request.upload.take().unwrap_or_else(Upload::none);
+        let mut upload = request.hand_over_upload().unwrap_or_else(Upload::none);
         let mut replay = None;
         if upload.has_body() {
             replay = Some(ReplayBody::new(upload.take_body(), MOST_KEPT));
@@ -296,6 +299,9 @@ impl Http2Exchange {
         if parts.status == StatusCode::SWITCHING_PROTOCOLS {
             return Err(InvalidResponse::new("101 has no meaning in HTTP/2").into());
         }
+        if parts.headers.len() > self.most_fields {
+            return Err(TOO_LARGE.into());
+        }
         let length = content_length(&mut parts.headers)?;
         let has_body = !to_head && response_rules::has_content(parts.status);
         if has_body && received.is_end_stream() && length.is_some_and(|length| length > 0) {
@@ -303,7 +309,12 @@ impl Http2Exchange {
         }
         if has_body && !received.is_end_stream() {
             let limit = UpstreamWait::ResponseBody.limit(&self.timeouts);
-            self.received = Some(ReceivedBody::new(received, &parts.headers, limit));
+            self.received = Some(ReceivedBody::new(
+                received,
+                &parts.headers,
+                limit,
+                self.most_fields,
+            ));
         }
         Ok(Response::from_parts(parts, ()))
     }

@@ -83,7 +83,7 @@ impl BodySource for Http2ResponseBody {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         loop {
             return Poll::Ready(match ready!(self.received.poll_frame(cx)) {
-                Some(Err(error)) if error.is::<BodyFailure>() => {
+                Some(Err(error)) if is_overdue(&error) => {
                     if self.upload_moved() {
                         self.received.wait_anew();
                         continue;
@@ -105,6 +105,14 @@ impl BodySource for Http2ResponseBody {
     }
 
     fn ended(self: Box<Self>) {}
+}
+
+/// Whether the upstream has sent nothing for too long.
+fn is_overdue(error: &BoxError) -> bool {
+    matches!(
+        error.downcast_ref(),
+        Some(BodyFailure::Timeout | BodyFailure::TooSlow)
+    )
 }
 
 impl UploadTask {

@@ -2,7 +2,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use super::*;
-use crate::upstream::spec::bounds::UpstreamBounds;
+use crate::upstream::spec::bounds::{RESPONSE_HEAD, UpstreamBounds};
 use crate::upstream::spec::health::Percentage;
 use crate::upstream::{Balance, Http2Policy, UpstreamSpec};
 
@@ -43,6 +43,7 @@ pub fn spec(endpoints: impl Iterator<Item = String>) -> UpstreamSpec {
         bounds: UpstreamBounds::default(),
         proxy_protocol: false,
         request_trailers: false,
+        response_head: RESPONSE_HEAD,
         http2: Http2Policy::Auto,
         tls: None,
     }

@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use super::health::Percentage;
+use tollgate_wire::http::h1::SectionBounds;
 pub use tollgate_wire::http::h2::HeadBound;
 
 /// The most that an upstream takes. `None`: no bound.
@@ -21,6 +22,13 @@ pub struct UpstreamBounds {
     /// The largest head of a request.
     pub head: Option<HeadBound>,
 }
+
+/// The largest header section of an answer, and the largest trailer section, of an upstream that
+/// has no bounds of its own.
+pub const RESPONSE_HEAD: SectionBounds = SectionBounds {
+    bytes: 64 * 1024,
+    fields: 1000,
+};
 
 /// How an adaptive bound follows the latency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,13 +12,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use balance::Balance;
-use bounds::UpstreamBounds;
+use bounds::{RESPONSE_HEAD, UpstreamBounds};
 use discovery::DiscoverySpec;
 use endpoint::EndpointSpec;
 use health::{EjectSpec, HealthSpec, Percentage};
 
 use super::tls::{Http2Policy, UpstreamTls};
 use tollgate_spec::route::timeouts::UpstreamTimeLimits;
+use tollgate_wire::http::h1::SectionBounds;
 
 /// An upstream, as configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +55,8 @@ pub struct UpstreamSpec {
     pub proxy_protocol: bool,
     /// Requests over HTTP/2 keep their trailers.
     pub request_trailers: bool,
+    /// The largest header section of an answer, in every version.
+    pub response_head: SectionBounds,
     /// Whether `https://` endpoints are offered HTTP/2.
     pub http2: Http2Policy,
     /// How `https://` endpoints are verified.
@@ -85,6 +88,9 @@ impl UpstreamSpec {
 
     /// Whether connections must not carry requests of another upstream with the same endpoint.
     pub fn needs_own_connections(&self) -> bool {
-        self.bounds.connections.is_some() || self.proxy_protocol || self.tls.is_some()
+        self.bounds.connections.is_some()
+            || self.proxy_protocol
+            || self.tls.is_some()
+            || self.response_head != RESPONSE_HEAD
     }
 }

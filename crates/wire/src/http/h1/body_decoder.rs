@@ -56,11 +56,13 @@ impl BodyDecoder {
                 bytes::Buf::advance(read, framing);
                 if chunks.is_over() {
                     let fields = chunks.trailers();
+                    let most = bounds.fields;
                     self.0 = DecoderState::Over;
-                    return Ok(fields.map(|mut fields| {
-                        trailers::strip(&mut fields);
-                        Frame::trailers(fields)
-                    }));
+                    let Some(mut fields) = fields else {
+                        return Ok(None);
+                    };
+                    trailers::admit(&mut fields, most).map_err(|_| Malformed)?;
+                    return Ok(Some(Frame::trailers(fields)));
                 }
                 let content = chunks.skip(read.len());
                 if content == 0 {

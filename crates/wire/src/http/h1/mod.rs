@@ -14,7 +14,7 @@ pub mod write_buffer;
 use http::HeaderValue;
 
 /// The largest header or trailer section that is read.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SectionBounds {
     /// Bytes, line ends included.
     pub bytes: usize,

@@ -35,18 +35,26 @@ pub struct ReceivedBody {
     lag: BodyLag,
     /// The part that was received before somebody asked for it.
     early: Option<Received>,
+    /// Most trailer fields.
+    most_trailers: usize,
 }
 
 /// A part of a body, or its end.
-type Received = Option<Result<Frame<Bytes>, h2::Error>>;
+type Received = Option<Result<Frame<Bytes>, BoxError>>;
 
 fn length(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 impl ReceivedBody {
-    /// The body of a message with these `headers`. A peer that sends nothing for `limit` fails it.
-    pub fn new(stream: RecvStream, headers: &HeaderMap, limit: Duration) -> Self {
+    /// The body of a message with these `headers`, and no more trailer fields than `most_trailers`.
+    /// A peer that sends nothing for `limit` fails it.
+    pub fn new(
+        stream: RecvStream,
+        headers: &HeaderMap,
+        limit: Duration,
+        most_trailers: usize,
+    ) -> Self {
         Self {
             stream,
             left: length(headers),
@@ -56,6 +64,7 @@ impl ReceivedBody {
             since: None,
             lag: BodyLag::default(),
             early: None,
+            most_trailers,
         }
     }
 
@@ -82,7 +91,7 @@ impl ReceivedBody {
 
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Received> {
         match self.stream.poll_data(cx) {
-            Poll::Ready(Some(data)) => Poll::Ready(Some(data.map(Frame::data))),
+            Poll::Ready(Some(data)) => Poll::Ready(Some(data.map(Frame::data).map_err(Into::into))),
             Poll::Ready(None) => self.poll_trailers(cx),
             Poll::Pending => Poll::Pending,
         }
@@ -90,12 +99,12 @@ impl ReceivedBody {
 
     fn poll_trailers(&mut self, cx: &mut Context<'_>) -> Poll<Received> {
         Poll::Ready(match ready!(self.stream.poll_trailers(cx)) {
-            Ok(Some(mut fields)) => {
-                trailers::strip(&mut fields);
-                Some(Ok(Frame::trailers(fields)))
-            }
+            Ok(Some(mut fields)) => Some(match trailers::admit(&mut fields, self.most_trailers) {
+                Ok(()) => Ok(Frame::trailers(fields)),
+                Err(failure) => Err(failure.into()),
+            }),
             Ok(None) => None,
-            Err(error) => Some(Err(error)),
+            Err(error) => Some(Err(error.into())),
         })
     }
 
@@ -127,7 +136,7 @@ impl BodySource for ReceivedBody {
             self.unreleased = data.len();
             self.left = self.left.map(|left| left.saturating_sub(data.len() as u64));
         }
-        Poll::Ready(received.map(|frame| frame.map_err(Into::into)))
+        Poll::Ready(received)
     }
 
     fn poll_arrived(&mut self, cx: &mut Context<'_>) -> Poll<()> {
