@@ -9,6 +9,7 @@
 mod any_text;
 mod coming_from;
 mod docs;
+mod every_key;
 mod include;
 mod policies;
 mod revisions;

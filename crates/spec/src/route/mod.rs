@@ -79,6 +79,32 @@ pub struct Route {
     pub retry: Option<Arc<RetryPolicy>>,
 }
 
+impl Route {
+    /// A route with the defaults of the file.
+    pub fn new(name: Arc<str>, matches: Match, action: Action) -> Self {
+        Self {
+            counted_as: name.clone(),
+            name,
+            matches,
+            action,
+            networks: NetworkRules::default(),
+            maintenance: None,
+            authenticate: None,
+            cors: None,
+            request_fields: Arc::default(),
+            response_fields: Arc::default(),
+            compression: None,
+            error_pages: None,
+            limits: Vec::new(),
+            is_logged: true,
+            max_body: None,
+            answer_time: AnswerTimeLimits::default(),
+            upstream_time: UpstreamTimeLimits::default(),
+            retry: None,
+        }
+    }
+}
+
 /// Which requests a route takes: all conditions hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Match {
