@@ -57,38 +57,25 @@ fn charge(key: &str, per_second: u64) -> BucketCharge {
 fn routes(count: usize) -> Vec<Arc<Route>> {
     let route = |index: usize| {
         let segments = vec![Segment::Literal(format!("service-{index}").into())];
-        Arc::new(Route {
-            name: format!("service-{index}").into(),
-            counted_as: format!("service-{index}").into(),
-            matches: Match {
-                hosts: vec![HostMatch::Any],
-                paths: vec![PathMatch::Pattern(PathPattern {
-                    segments,
-                    rest: true,
-                })],
-                methods: vec![],
-                headers: vec![],
-            },
-            action: Action::Respond(FixedResponse {
-                status: StatusCode::OK,
-                headers: vec![],
-                body: bytes::Bytes::new(),
-            }),
-            networks: Default::default(),
-            authenticate: None,
-            cors: None,
-            request_fields: Arc::default(),
-            response_fields: Arc::default(),
-            compression: None,
-            error_pages: None,
-            maintenance: None,
-            limits: vec![],
-            is_logged: true,
-            max_body: None,
-            answer_time: Default::default(),
-            retry: None,
-            upstream_time: Default::default(),
-        })
+        let matches = Match {
+            hosts: vec![HostMatch::Any],
+            paths: vec![PathMatch::Pattern(PathPattern {
+                segments,
+                rest: true,
+            })],
+            methods: vec![],
+            headers: vec![],
+        };
+        let action = Action::Respond(FixedResponse {
+            status: StatusCode::OK,
+            headers: vec![],
+            body: bytes::Bytes::new(),
+        });
+        Arc::new(Route::new(
+            format!("service-{index}").into(),
+            matches,
+            action,
+        ))
     };
     (0..count).map(route).collect()
 }

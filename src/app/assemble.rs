@@ -32,6 +32,7 @@ use tollgate_gateway::steps::networks::ClientNetworks;
 use tollgate_gateway::steps::rate_limit::WorkerLimiter;
 use tollgate_gateway::steps::request_fields::RequestChanges;
 use tollgate_gateway::steps::shed::RequestBound;
+use tollgate_gateway::unnamed_proxy::UnnamedProxyWarning;
 use tollgate_gateway::{Gateway, RouteGuard, RouteRuntime, RouteTarget, UNROUTED, Upstreams};
 use tollgate_identity::api_key::ApiKeyTable;
 use tollgate_identity::route::RouteAuthenticators;
@@ -65,6 +66,7 @@ pub fn gateway(
         unrouted: shared.guard(None, Some(&shared.no_keys))?,
         listeners: config.listeners.iter().map(listener_rules).collect(),
         trusted_proxies: config.trusted_proxies.clone(),
+        unnamed_proxy: UnnamedProxyWarning::default(),
         access_log: access_log.cloned(),
         panics: counter!("tollgate_panics_total"),
         upstreams: shared.upstreams,

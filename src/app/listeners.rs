@@ -1,5 +1,6 @@
 //! Opens the listeners: inherited sockets, or new ones, at least one per address and worker.
 
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
@@ -71,6 +72,7 @@ pub fn bind(
     for (index, ListenerConfig { server: spec, .. }) in config.listeners.iter().enumerate() {
         let mut spec = spec.clone();
         let (shares, origin) = open(&mut spec, workers.len(), &mut sources, &mut reserved)
+            .map_err(advise)
             .with_context(|| format!("cannot listen on {}", spec.address))?;
         if let (ListenAddress::Unix(path), "predecessor" | "own") = (&spec.address, origin) {
             files.extend(SocketFile::at(path));
@@ -95,6 +97,16 @@ pub fn bind(
         files,
         reserved,
     })
+}
+
+/// The error with a way out, where another process has the address.
+fn advise(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast_ref::<io::Error>() {
+        Some(os) if os.kind() == io::ErrorKind::AddrInUse && os.raw_os_error().is_some() => error.context(
+            "another process listens there: stop it, or give this gateway another address in its file",
+        ),
+        Some(_) | None => error,
+    }
 }
 
 /// The sockets of each worker, and where they come from.
@@ -151,10 +163,7 @@ fn learn_address(spec: &mut ListenerSpec, sockets: &[ListeningSocket]) {
 ///
 /// # Errors
 /// When a descriptor cannot be duplicated.
-pub fn duplicate(
-    config: &Config,
-    workers: &[Vec<BoundListener>],
-) -> std::io::Result<Vec<SocketGroup>> {
+pub fn duplicate(config: &Config, workers: &[Vec<BoundListener>]) -> io::Result<Vec<SocketGroup>> {
     let mut groups = Vec::new();
     for (index, listener) in config.listeners.iter().enumerate() {
         let mut sockets = Vec::new();
@@ -209,7 +218,7 @@ impl AdminSockets {
     ///
     /// # Errors
     /// When a descriptor cannot be duplicated.
-    pub fn duplicate(&self) -> std::io::Result<Vec<(SocketAddr, TcpListener)>> {
+    pub fn duplicate(&self) -> io::Result<Vec<(SocketAddr, TcpListener)>> {
         let mut sockets = Vec::new();
         for (address, socket) in self.admin.iter().chain(&self.probes) {
             sockets.push((*address, socket.try_clone()?));
@@ -228,6 +237,7 @@ fn open_tcp(
     match group.and_then(|mut group| group.sockets.pop()) {
         Some(ListeningSocket::Tcp(socket)) => Ok(socket),
         Some(ListeningSocket::Unix(_)) | None => TcpListener::bind(address)
+            .map_err(|error| advise(error.into()))
             .with_context(|| format!("cannot listen on {address} for {purpose}")),
     }
 }

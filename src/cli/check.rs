@@ -14,7 +14,8 @@ use tollgate_config::{self as config, Loaded, Mistake, Mistakes, PolicySet};
 /// Say what is wrong with configuration files, all of it at once.
 ///
 /// Prints each mistake with file, line, column, YAML path and a hint. Exit code 0: the files are
-/// fine, perhaps with warnings; 1: one is not; 2: the command line has a mistake.
+/// fine, perhaps with warnings; 1: one is not, or has a warning with --strict; 2: the command line
+/// has a mistake.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -22,6 +23,7 @@ Examples:
   tollgate check edge.yaml sidecar.yaml
   tollgate check --print edge.yaml
   tollgate check --policies policies.yaml edge.yaml
+  tollgate check --strict --without-files deploy/*/routes.yaml
   kubectl get configmap tollgate -o jsonpath='{.data.routes\\.yaml}' | tollgate check -
   tollgate check --json | jq -r '.mistakes[] | \"\\(.file):\\(.line): \\(.message)\"'")]
 pub struct CheckArgs {
@@ -38,6 +40,13 @@ pub struct CheckArgs {
     /// Print a file in one piece, with included files, defaults and aliases in their places.
     #[arg(long, conflicts_with = "json")]
     print: bool,
+    /// Refuse files with warnings, too.
+    #[arg(long, conflicts_with = "print")]
+    strict: bool,
+    /// Leave out the certificates, credentials and endpoints that a file names by their paths:
+    /// where it is checked, they may be absent.
+    #[arg(long, conflicts_with = "print")]
+    without_files: bool,
     /// Lay this policy document over each file, and check both together.
     #[arg(long, value_name = "FILE", conflicts_with = "print")]
     policies: Option<PathBuf>,
@@ -46,7 +55,7 @@ pub struct CheckArgs {
 /// The object that `--json` prints.
 #[derive(Default, Serialize)]
 struct CheckReport {
-    /// No file has a mistake.
+    /// No file has a mistake, nor a warning with `--strict`.
     ok: bool,
     mistakes: Vec<Mistake>,
     warnings: Vec<Mistake>,
@@ -67,9 +76,13 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let policies = args.policies.as_deref().map(PolicySet::load).transpose();
     let mut report = CheckReport::default();
     for file in &args.files {
-        match check(file, policies.clone()) {
-            Ok(loaded) if args.json => report.warnings.extend(loaded.warnings),
-            Ok(loaded) => print_lines(file, &loaded)?,
+        match args.check(file, policies.clone()) {
+            Ok(loaded) => {
+                if !args.json {
+                    print_lines(file, &loaded)?;
+                }
+                report.warnings.extend(loaded.warnings);
+            }
             Err(mistakes) => {
                 report.mistakes.extend_from_slice(mistakes.all());
                 if !args.json {
@@ -78,7 +91,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    report.ok = report.mistakes.is_empty();
+    report.ok = report.mistakes.is_empty() && !(args.strict && !report.warnings.is_empty());
     if args.json {
         print(&format!("{}\n", serde_json::to_string_pretty(&report)?))?;
     }
@@ -89,9 +102,19 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn check(file: &Path, policies: Result<Option<PolicySet>, Mistakes>) -> Result<Loaded, Mistakes> {
-    let loaded = load(file, policies?)?;
-    with_files(file, loaded)
+impl CheckArgs {
+    fn check(
+        &self,
+        file: &Path,
+        policies: Result<Option<PolicySet>, Mistakes>,
+    ) -> Result<Loaded, Mistakes> {
+        let loaded = load(file, policies?)?;
+        if self.without_files {
+            Ok(loaded)
+        } else {
+            with_files(file, loaded)
+        }
+    }
 }
 
 /// Reads and checks the file at `path`, or standard input where that is `-`, with policies applied

@@ -24,7 +24,7 @@ mod torture;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser, Subcommand};
 use output::{CommandOutput, UsageError, plain};
 
@@ -88,7 +88,8 @@ enum Command {
 
 /// Does what the command line of this process says, and writes why not to standard error.
 pub fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let cli = Cli::try_parse().unwrap_or_else(|error| advise(error).exit());
+    let result = match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Explain(args) => explain::run(&args).and_then(CommandOutput::write),
@@ -120,6 +121,23 @@ pub fn main() -> ExitCode {
     })
 }
 
+/// Adds how a command takes the file, where it was written as another command takes it.
+fn advise(mut error: clap::Error) -> clap::Error {
+    let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg) else {
+        return error;
+    };
+    let advice = if unknown.ends_with(".yaml") || unknown.ends_with(".yml") {
+        format!("this command takes the file as an option: --config {unknown}")
+    } else if ["-c", "--config"].contains(&unknown.as_str()) {
+        "this command takes the file without an option: tollgate check FILE".to_owned()
+    } else {
+        return error;
+    };
+    let advice = ContextValue::StyledStrs(vec![advice.into()]);
+    error.insert(ContextKind::Suggested, advice);
+    error
+}
+
 /// Ends the process as clap does over a mistake in the command line.
 fn exit_over(usage: &UsageError) -> ! {
     let mut cli = Cli::command();
@@ -138,5 +156,22 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    fn told(line: &str) -> String {
+        let error = Cli::try_parse_from(line.split(' ')).unwrap_err();
+        advise(error).to_string()
+    }
+
+    #[test]
+    fn a_file_in_the_wrong_place_is_told_the_right_one() {
+        let run = told("tollgate run first.yaml");
+        assert!(run.contains("--config first.yaml"), "{run}");
+        let check = told("tollgate check -c first.yaml");
+        assert!(check.contains("tollgate check FILE"), "{check}");
+        let long = told("tollgate check --config=first.yaml");
+        assert!(long.contains("tollgate check FILE"), "{long}");
+        let other = told("tollgate run --confg first.yaml");
+        assert!(other.contains("--config"), "{other}");
     }
 }

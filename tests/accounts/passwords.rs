@@ -279,6 +279,12 @@ fn a_token_is_made_by_whoever_knows_the_password_and_ends_with_it() {
             refused.body.contains("the current password is wrong")
                 && !refused.body.contains("tgt_")
         );
+        assert!(
+            refused.body.contains("value=\"ci\"")
+                && refused.body.contains("<option value=\"all\" selected>"),
+            "the rest of the form is still there: {}",
+            refused.body
+        );
     }
     let made = || {
         let page = make(PASSWORD).body;
@@ -491,4 +497,28 @@ fn nobody_fills_the_audit_log_by_their_own_account() {
         "{} of {most}",
         count("sign in")
     );
+}
+
+#[test]
+fn a_form_with_a_wrong_password_keeps_all_else_that_it_had() {
+    let _turn = turns::beside_others();
+    let house = House::with(&[("ada", &["--admin"]), ("bob", &["--operator"])]);
+    let ada = house.sign_in("ada");
+    let fields = [
+        ("name", "vera"),
+        ("display_name", "Vera of the shop"),
+        ("password", "a secret of Vera"),
+        ("fleet", "operator"),
+        ("current", "not the password"),
+    ];
+    let refused = ada.post("/console/people", &fields);
+    assert_eq!(refused.status, 400, "{}", refused.body);
+    for kept in [
+        "value=\"vera\"",
+        "value=\"Vera of the shop\"",
+        "<option value=\"operator\" selected>",
+    ] {
+        assert!(refused.body.contains(kept), "{kept}: {}", refused.body);
+    }
+    assert!(!refused.body.contains("a secret of Vera"));
 }

@@ -149,7 +149,7 @@ def an_application(person):
         person.clicks("Save")
         person.arrives("Revision 1")
 
-        person.open("/applications/shop")
+        person.clicks("shop")
         person.clicks("Add a resource")
         person.arrives("A new resource")
         person.types("#name", "search")
@@ -159,7 +159,7 @@ def an_application(person):
         person.clicks("Save")
         person.arrives("Revision 2")
 
-        person.open("/applications/shop")
+        person.clicks("shop")
         person.clicks("Add a strategy")
         person.arrives("A new strategy")
         person.types("#name", "searches")
@@ -175,7 +175,7 @@ def an_application(person):
         person.takes("review")
         person.clicks("Save")
         person.arrives("Revision 3")
-        person.open("/applications/shop")
+        person.clicks("shop")
         person.takes("application")
 
 

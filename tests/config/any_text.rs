@@ -114,7 +114,7 @@ fn piece() -> impl Strategy<Value = String> {
 
 /// The file with every key, whose upstreams are not verified. To read the system's authorities for
 /// each of them, again and again, would be most of the work.
-static UNVERIFIED: LazyLock<String> = LazyLock::new(|| {
+pub static UNVERIFIED: LazyLock<String> = LazyLock::new(|| {
     let replaced = [
         (
             "tls: {server_name: orders.internal}",

@@ -7,7 +7,7 @@ use super::{check, root};
 
 /// Places that a fragment may be written at, each the rest of a file. The words tell whether the
 /// file already has one.
-const PLACES: [&str; 14] = [
+const PLACES: [&str; 15] = [
     "listeners: [{address: '127.0.0.1:0'}]\nupstreams: {auth: {endpoints: ['http://10.0.0.9'] }}\nFRAGMENT\nroutes: [{name: r, echo: true}]",
     "listeners: [{address: '127.0.0.1:0'}]\nFRAGMENT\nroutes: [{name: r, echo: true}]",
     "listeners: [{address: '127.0.0.1:0', FRAGMENT}]\nAUTH\nroutes: [{name: r, echo: true}]",
@@ -15,6 +15,7 @@ const PLACES: [&str; 14] = [
     "listeners: [{address: '127.0.0.1:0', tls: {CERTIFICATES, FRAGMENT}}]\nroutes: [{name: r, echo: true}]",
     "LIMIT, burst: 20000, FRAGMENT}}",
     "LIMIT, FRAGMENT}}",
+    "listeners: [{address: '127.0.0.1:0', authenticate: [staff]}]\nAUTH\nlimits: {x: {rate: 10/s, FRAGMENT}}\nroutes: [{name: r, echo: true, limits: [x]}]",
     "listeners: [{address: '127.0.0.1:0'}]\nlimits: {x: {rate: 10/s, FRAGMENT}}\nroutes: [{name: r, echo: true, limits: [x]}]",
     "listeners: [{address: '127.0.0.1:0'}]\nlimits: {x: {key: client_ip, FRAGMENT}}\nroutes: [{name: r, echo: true, limits: [x]}]",
     "UPSTREAMS\nroutes: [{name: r, match: {path: /orders/*}, upstream: up, FRAGMENT}]",

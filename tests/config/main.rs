@@ -9,6 +9,7 @@
 mod any_text;
 mod coming_from;
 mod docs;
+mod every_key;
 mod include;
 mod policies;
 mod revisions;
@@ -487,7 +488,7 @@ fn warns_of_a_limit_that_counts_all_clients_of_a_listener_together_and_of_fields
  {
     let text = "listeners: [{address: \"127.0.0.1:8080\", authenticate: [known]}, {address: \"127.0.0.1:8081\"}]
 upstreams: {auth: {endpoints: [\"http://a\"]}}
-authenticators: {known: {forward: {upstream: auth, cache: {max_age: 1m}}}}
+authenticators: {known: {forward: {upstream: auth, cache: {max_age: 1m}, copy_headers: [set-cookie]}}}
 limits:
   each: {key: identity, rate: 1/s}
   some: {key: identity, rate: 1/s, on_missing: skip}
@@ -508,6 +509,8 @@ routes:
         [
             "routes.yaml:3:59: authenticators.known.forward.cache: an answer is kept for requests with the same fields, whichever \
              they are\n  hint: list those that the service goes by in \"request_headers\", such as [authorization, cookie]",
+            "routes.yaml:3:89: authenticators.known.forward.copy_headers[0]: \"set-cookie\" goes on to the upstream, and to no \
+             client\n  hint: leave it out: a service sets cookies where it answers clients itself, on a route of its own",
             "routes.yaml:8:41: routes[0].limits[0]: limit \"each\" counts by identity.id, and listeners[1] authenticates nobody: \
              all of its requests share a bucket\n  hint: add \"authenticate\" to the listener or to the route, or \"on_missing\": \
              skip or refuse to the limit",

@@ -227,6 +227,63 @@ fn the_gateway_takes_every_configuration_in_the_docs() {
 }
 
 #[test]
+fn every_configuration_that_is_shipped_is_checked_without_the_files_it_names_and_has_no_warning() {
+    for config in gateway_configs() {
+        let output = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+            .args(["check", "--strict", "--without-files"])
+            .arg(&config)
+            .env_clear()
+            .output()
+            .expect("the gateway's binary runs");
+        let said = String::from_utf8_lossy(&output.stdout);
+        let refused = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.success(),
+            "{}: {said}{refused}",
+            config.display()
+        );
+    }
+}
+
+/// The process without buckets, and the tables beside them, by docs/operating.md.
+const WITHOUT_BUCKETS: u64 = 40 << 20;
+
+/// A bucket in this process with a key of some 30 bytes.
+const BYTES_PER_BUCKET: u64 = 165;
+
+#[test]
+fn the_buckets_of_a_gateway_in_kubernetes_fit_its_memory() {
+    for (directory, _, pod) in kubernetes() {
+        let container = at(&pod, "spec.containers.0").expect("there is a container");
+        let limit = text(container, "resources.limits.memory");
+        let mebibytes = limit.strip_suffix("Mi").expect("the limit is in Mi");
+        let limit = mebibytes.parse::<u64>().expect("it is a number") << 20;
+        let routes = &documents(format!("{directory}/routes.yaml"))[0];
+        let buckets = at(routes, "max_local_buckets").and_then(YamlOwned::as_integer);
+        let buckets = buckets.map_or(1_000_000, i64::unsigned_abs);
+        let needed = WITHOUT_BUCKETS + buckets * BYTES_PER_BUCKET;
+        assert!(
+            needed <= limit,
+            "{directory}: {buckets} buckets need {needed} bytes of {limit}"
+        );
+    }
+}
+
+#[test]
+fn the_edge_of_a_cluster_knows_the_proxies_before_it() {
+    for config in gateway_configs() {
+        let name = config.display().to_string();
+        let is_edge = name.contains("kubernetes") && !name.contains("sidecar");
+        let routes = &documents(&config)[0];
+        let proxies = at(routes, "trusted_proxies").and_then(YamlOwned::as_sequence);
+        assert!(
+            !is_edge || proxies.is_some_and(|list| !list.is_empty()),
+            "{name}"
+        );
+    }
+}
+
+#[test]
 fn kubernetes_waits_until_the_gateway_has_drained() {
     let base = (
         "deploy/kubernetes/base/deployment.yaml",

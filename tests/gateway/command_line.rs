@@ -477,3 +477,72 @@ fn a_pipe_is_no_configuration_and_no_file_of_it() {
         );
     }
 }
+
+#[test]
+fn warnings_fail_a_strict_check_and_absent_files_only_one_with_files() {
+    let warned = format!("{UNUSED}{GOOD}");
+    with_file(&warned, |file| {
+        assert_eq!(tollgate(&["check", file]).status.code(), Some(0));
+        let strict = tollgate(&["check", "--strict", file]);
+        assert_eq!(strict.status.code(), Some(1));
+        assert!(text(&strict.stdout).contains("warning: "));
+        let json = tollgate(&["check", "--strict", "--json", file]);
+        let report: Value = serde_json::from_slice(&json.stdout).unwrap();
+        assert_eq!(
+            (json.status.code(), &report["ok"]),
+            (Some(1), &json!(false))
+        );
+    });
+    let secured = "listeners: [{address: '127.0.0.1:8443', tls: {certificates: [{cert: /nowhere/a.pem, key: /nowhere/a.key}]}}]
+authenticators: {users: {basic: {users: /nowhere/users}}}
+routes: [{name: a, authenticate: [users], echo: true}]
+";
+    with_file(secured, |file| {
+        assert_eq!(tollgate(&["check", file]).status.code(), Some(1));
+        let without = tollgate(&["check", "--without-files", "--strict", file]);
+        assert_eq!(without.status.code(), Some(0), "{}", text(&without.stderr));
+    });
+}
+
+#[test]
+fn a_start_at_an_address_that_is_taken_says_so_and_what_to_do() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let free = "127.0.0.1:0";
+    for (listener, admin) in [
+        (address.to_string(), free.to_owned()),
+        (free.to_owned(), address.to_string()),
+    ] {
+        let routes = format!(
+            "listeners: [{{address: '{listener}'}}]\nadmin: {{address: '{admin}'}}\nroutes: [{{name: a, echo: true}}]\n"
+        );
+        with_file(&routes, |file| {
+            let output = tollgate(&["run", "--config", file]);
+            let said = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{said}");
+            assert!(
+                said.contains(&format!("cannot listen on {address}"))
+                    && said.contains("another process listens there: stop it, or give this gateway another address"),
+                "{said}"
+            );
+        });
+    }
+}
+
+#[test]
+fn the_first_limit_of_the_readme_runs_at_ports_of_its_own() {
+    let readme =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
+    let (_, rest) = readme
+        .split_once("Save this as first.yaml:\n\n```yaml\n")
+        .unwrap();
+    let (file, _) = rest.split_once("```").unwrap();
+    let start = |port: u16, admin_port: u16| {
+        let ports = [("PORT", port), ("ADMIN_PORT", admin_port)];
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        command.envs(ports.map(|(name, port)| (name, port.to_string())));
+        Gateway::start_as(command, file)
+    };
+    let gateways = [start(0, 0), start(0, 0)];
+    assert_ne!(gateways[0].listeners, gateways[1].listeners);
+}

@@ -1,6 +1,6 @@
 //! Clients whose addresses a listener or a route does not take, as a client with curl sees them.
 
-use crate::process::{Gateway, curl, status};
+use crate::process::{Gateway, curl, eventually, status};
 
 /// Two listeners, the second of which serves two networks only. Clients name themselves behind a
 /// trusted proxy.
@@ -150,4 +150,35 @@ fn a_reload_changes_the_networks() {
     crate::process::eventually("the new networks", || {
         (from(&gateway, 0, "192.0.2.1", "/staff") == 200).then_some(())
     });
+}
+
+/// Sixty clients behind a balancer that nobody has named, and one that asks for itself.
+#[test]
+fn a_proxy_that_nobody_has_named_is_warned_of_once_when_a_limit_takes_its_clients_for_one() {
+    let _turn = turns::beside_others();
+    let gateway = Gateway::start(
+        "workers: 1
+listeners: [{address: '127.0.0.1:0'}]
+admin: {address: '127.0.0.1:0'}
+limits:
+  each: {key: client_ip, rate: 1/h, burst: 2}
+  all: {key: {constant: all}, rate: 1/h, burst: 1}
+routes:
+  - {name: each, match: {path: /each}, limits: [each], echo: true}
+  - {name: all, match: {path: /all}, limits: [all], echo: true}
+",
+    );
+    let warnings = || gateway.log().matches("none of trusted_proxies").count();
+    let plain = |path: &str| status(&[&gateway.url(path)]);
+    let statuses = [plain("/each"), from(&gateway, 0, "10.0.0.1", "/each")];
+    assert_eq!(statuses, [200, 200]);
+    assert_eq!(plain("/each"), 429, "a denial of nobody else's client");
+    assert_eq!(from(&gateway, 0, "10.0.0.2", "/all"), 200);
+    assert_eq!(from(&gateway, 0, "10.0.0.3", "/all"), 429, "by no address");
+    assert_eq!(warnings(), 0, "{}", gateway.log());
+    for client in ["10.0.0.4", "10.0.0.5", "10.0.0.6"] {
+        assert_eq!(from(&gateway, 0, client, "/each"), 429);
+    }
+    eventually("the warning", || (warnings() > 0).then_some(()));
+    assert_eq!(warnings(), 1, "{}", gateway.log());
 }

@@ -90,7 +90,8 @@ impl Gateway {
         Self::spawn(Command::new(env!("CARGO_BIN_EXE_tollgate")), routes).0
     }
 
-    fn start_as(command: Command, routes: &str) -> Self {
+    /// Like `start`, by this command.
+    pub fn start_as(command: Command, routes: &str) -> Self {
         let (mut gateway, lines) = Self::spawn(command, routes);
         gateway.learn_addresses(&lines);
         gateway

@@ -9,6 +9,8 @@ use std::thread;
 use tollgate_testing::redis::RedisServer;
 use tollgate_testing::turns;
 
+use crate::process::Gateway;
+
 fn tollgate(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tollgate"))
         .arg("torture")
@@ -148,6 +150,36 @@ fn a_key_per_header_is_a_limit_per_key() {
     assert_eq!(each.status.code(), Some(0), "{:#?}", judged(&each));
     let shared = tollgate(&[driven.as_slice(), &limit].concat());
     assert_eq!(shared.status.code(), Some(1), "{:#?}", judged(&shared));
+}
+
+#[test]
+fn a_second_run_is_judged_like_the_first() {
+    let _turn = turns::beside_others();
+    let gateway = Gateway::start(
+        "workers: 1
+listeners: [{address: '127.0.0.1:0'}]
+admin: {address: '127.0.0.1:0'}
+limits:
+  one: {key: {constant: all}, rate: 1/h, burst: 20}
+  each: {key: {header: x-key}, rate: 1/h, burst: 20}
+routes:
+  - {name: one, match: {path: /one}, limits: [one], echo: true}
+  - {name: each, match: {path: /each}, limits: [each], echo: true}
+",
+    );
+    let limit = ["--rate", "1/h", "--burst", "20"];
+    let run = ["--concurrency", "4", "--duration", "300ms", "--json"];
+    for (path, keys) in [
+        ("/one", [].as_slice()),
+        ("/each", &["--key-header", "x-key", "--keys", "2"]),
+    ] {
+        let target = gateway.url(path);
+        let driven = ["--target", &target];
+        for _ in 0..2 {
+            let output = tollgate(&[driven.as_slice(), &limit, &run, keys].concat());
+            assert_eq!(output.status.code(), Some(0), "{:#?}", judged(&output));
+        }
+    }
 }
 
 #[test]

@@ -56,6 +56,11 @@ fn a_strategy_is_reviewed_saved_with_a_reason_and_taken_back() {
     );
     await_revision(&gateway, 2);
     assert_eq!(spend(&gateway, "/orders/1", 7), 5);
+    let next = visit.page("/revisions/2?done");
+    assert!(
+        next.contains("Go on with <a href=\"/console/applications/"),
+        "{next}"
+    );
     let revision = visit.page("/revisions/2");
     assert!(
         revision.contains("more &#60;b&#62;") && !revision.contains("<b>"),

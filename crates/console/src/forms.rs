@@ -27,6 +27,23 @@ pub struct ConsoleForm {
     pub token: FormToken,
 }
 
+/// The values of a form that was refused: the page shows them again, but for passwords.
+#[derive(Default)]
+pub struct WrittenForm(Pairs);
+
+impl From<&ConsoleForm> for WrittenForm {
+    fn from(form: &ConsoleForm) -> Self {
+        Self(form.fields.clone())
+    }
+}
+
+impl WrittenForm {
+    /// The value of a field. Empty without it.
+    pub fn field(&self, name: &str) -> &str {
+        value_of(&self.0, name)
+    }
+}
+
 impl ConsoleForm {
     /// The value of a field. Empty without it.
     pub fn field(&self, name: &str) -> &str {

@@ -20,4 +20,4 @@ mod shell;
 pub mod state;
 pub mod tokens;
 
-pub use router::{INDEX, router};
+pub use router::{INDEX, lead_browsers, router};

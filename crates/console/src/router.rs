@@ -1,10 +1,11 @@
 //! The paths of the console, each with its page.
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
-use axum::http::Uri;
-use axum::middleware::{from_fn, from_fn_with_state};
-use axum::response::Redirect;
+use axum::extract::{DefaultBodyLimit, Request};
+use axum::http::header::ACCEPT;
+use axum::http::{HeaderMap, Method, Uri};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::{IntoResponse as _, Redirect, Response};
 use axum::routing::{any, get, post};
 
 use super::editor::{application, applications, form, revisions};
@@ -95,6 +96,23 @@ pub fn router(console: ConsoleState) -> Router {
         .layer(from_fn_with_state(console.clone(), guard::guard))
         .layer(from_fn(carry_changes_out))
         .with_state(console)
+}
+
+/// Leads a browser that asks for the root of the port to the console. Programs get its index.
+pub async fn lead_browsers(request: Request, next: Next) -> Response {
+    let is_for_people = request.method() == Method::GET
+        && request.uri().path() == "/"
+        && accepts_pages(request.headers());
+    if is_for_people {
+        Redirect::to("/console").into_response()
+    } else {
+        next.run(request).await
+    }
+}
+
+fn accepts_pages(headers: &HeaderMap) -> bool {
+    let mut lines = headers.get_all(ACCEPT).iter();
+    lines.any(|line| line.to_str().is_ok_and(|types| types.contains("text/html")))
 }
 
 fn small_forms() -> DefaultBodyLimit {

@@ -15,6 +15,7 @@ use tollgate_limiter::request::rule_set::RuleSet;
 
 use super::exchange::{RouteTarget, UNROUTED};
 use super::runtime::{Gateway, RouteGuard};
+use super::unnamed_proxy::forwarding_field;
 use tollgate_proxy::message::forwarded::ClientOrigin;
 use tollgate_proxy::message::target;
 use tollgate_spec::route::table::{Fits, RouteLookup};
@@ -51,6 +52,8 @@ pub struct Explanation {
     pub path: String,
     /// The client that limits count.
     pub client_ip: IpAddr,
+    /// The field that names another client, and is not believed: the peer is no trusted proxy.
+    pub unbelieved: Option<&'static str>,
     /// Every route: those that host and path allow first, most specific first.
     pub routes: Vec<ConsideredRoute>,
     /// The listener's limits, then the route's. The listener's also count where no route takes the
@@ -180,6 +183,11 @@ pub fn explain(gateway: &Gateway, described: &DescribedRequest) -> Explanation {
         host,
         path,
         client_ip: origin.client_ip,
+        unbelieved: if origin.peer_trusted {
+            None
+        } else {
+            forwarding_field(&described.headers)
+        },
         routes,
         limits,
         outcome,

@@ -19,6 +19,7 @@ pub mod route_metrics;
 mod routing;
 mod runtime;
 pub mod steps;
+pub mod unnamed_proxy;
 
 pub use exchange::{RouteTarget, UNROUTED, Upstreams, Worker};
 pub use runtime::{Gateway, RouteGuard, RouteRuntime, WorkerListener};

@@ -82,6 +82,12 @@ async fn answer(
         exchange.account.permit = Permit::default();
     }
 
+    // All clients of a proxy that nobody has named are one: a denial that may be due to it says so.
+    if let Err(Failure::Denied(denial)) = &result {
+        let warning = &gateway.unnamed_proxy;
+        warning.consider(&exchange, denial, &gateway.limits);
+    }
+
     // A switch to WebSocket is checked in the request's own account: what its client gets is what
     // is logged and counted.
     if let (Some(proof), Ok(response)) = (&websocket, &result)

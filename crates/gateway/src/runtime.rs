@@ -15,6 +15,7 @@ use super::listener_rules::ListenerRules;
 use super::maintenance::RouteMaintenance;
 use super::route_metrics::RouteMetrics;
 use super::steps::Pipeline;
+use super::unnamed_proxy::UnnamedProxyWarning;
 use crate::observe::access_log::AccessLog;
 use tollgate_identity::Authenticators;
 use tollgate_proxy::upstream::Upstream;
@@ -38,6 +39,7 @@ pub struct Gateway {
     /// The memory for bodies that are read ahead. A reload keeps it.
     pub body_memory: Arc<BodyMemory>,
     pub trusted_proxies: TrustedPeers,
+    pub unnamed_proxy: UnnamedProxyWarning,
     /// The rules of each listener, besides its limits.
     pub listeners: Vec<ListenerRules>,
     pub access_log: Option<AccessLog>,

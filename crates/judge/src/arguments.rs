@@ -81,7 +81,8 @@ pub struct Arguments {
     /// Drive this gateway instead, http://host:port/path; several of them make a fleet.
     #[arg(long, value_name = "URL", conflicts_with_all = ["redis", "scenario", "spawn", "demand", "workers", "clients"])]
     pub target: Vec<Uri>,
-    /// The field in which each request carries its key's number.
+    /// The field in which each request carries its key, a new one for each run. Without it, nobody
+    /// knows how full the bucket is at the beginning, and no burst is demanded.
     #[arg(long, value_name = "NAME", requires = "target")]
     pub key_header: Option<HeaderName>,
     /// Connections to all targets together.

@@ -15,7 +15,7 @@
 //! ```
 //!
 //! Serve it with `app.into_make_service_with_connect_info::<SocketAddr>()`: `client_ip` is the peer's address, which axum
-//! tells by `ConnectInfo`. Where it is not told, each request is answered 500 with a problem that says so, for a limit that
+//! tells by `ConnectInfo` to the feature `axum`. Where it is not told, each request is answered 500 with a problem that says so, for a limit that
 //! counts nobody is worse than none. Behind proxies of your own, [`RateLimitLayer::trust_proxies`] reads
 //! `X-Forwarded-For` as far as they wrote it.
 //!
@@ -75,6 +75,11 @@ pub mod request;
 #[cfg(feature = "redis-core")]
 pub mod shared;
 pub mod store;
+
+/// The programs of the README compile.
+#[cfg(all(doctest, feature = "axum", feature = "redis-core"))]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 pub use layer::RateLimitLayer;
 pub use limit::builder::{

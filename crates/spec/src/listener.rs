@@ -38,3 +38,26 @@ pub struct ListenerSpec {
     /// Open connections of one client; further ones are reset. `None`: no bound.
     pub max_connections_per_client: Option<u32>,
 }
+
+/// The mode of a Unix socket that its owner and its group may connect to.
+const DEFAULT_SOCKET_MODE: u32 = 0o660;
+
+impl ListenerSpec {
+    /// A listener at `address` with the defaults of the file.
+    pub fn at(address: ListenAddress) -> Self {
+        Self {
+            address,
+            socket_mode: DEFAULT_SOCKET_MODE,
+            socket_name: None,
+            proxy_protocol: false,
+            header_timeout: Duration::from_secs(10),
+            keepalive_timeout: Duration::from_secs(75),
+            body_timeout: Duration::from_secs(30),
+            min_body_rate: None,
+            max_header_bytes: 64 * 1024,
+            max_headers: 100,
+            max_connections: 65_536,
+            max_connections_per_client: None,
+        }
+    }
+}

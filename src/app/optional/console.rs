@@ -4,6 +4,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::middleware::from_fn;
 use parking_lot::Mutex;
 
 use super::team::TeamControl;
@@ -61,7 +62,8 @@ impl ConsoleControl {
 
     /// The pages of the admin port and those of the console.
     pub fn with_pages(&self, pages: Router) -> Router {
-        pages.merge(console::router(self.0.clone()))
+        let pages = pages.merge(console::router(self.0.clone()));
+        pages.layer(from_fn(console::lead_browsers))
     }
 
     /// Keeps what the console shows of the last minutes. Runs until dropped.

@@ -32,6 +32,9 @@ pub fn show_explanation(view: &ExplainView, shown: ShownRoutes) -> String {
         request.method, request.path, request.client_ip, request.listener
     );
     // Writing to a String cannot fail.
+    if let Some(note) = &request.note {
+        let _ = writeln!(text, "         {note}");
+    }
     let _ = match (&view.route, &view.refused) {
         (Some(route), _) => writeln!(text, "route    {route}"),
         (None, _) => writeln!(text, "route    none"),

@@ -13,7 +13,7 @@ use tollgate_limiter::limit::client_address::TrustedProxies;
 use tollgate_limiter::request::permit::Unanswered;
 use tollgate_proxy::message::forwarded::ClientOrigin;
 use tollgate_proxy::report::{ForwardReport, SentMark};
-use tollgate_proxy::upstream::bounds::{RESPONSE_HEAD, UpstreamBounds};
+
 use tollgate_proxy::upstream::health::Percentage;
 use tollgate_proxy::upstream::{Balance, Destination, Http2Policy, Upstream, UpstreamSpec};
 use tollgate_proxy::{Proxy, RequestSource, RetryTerms};
@@ -101,30 +101,16 @@ impl Drop for ProxyServer {
 
 impl ForwarderConfig {
     pub fn new(endpoints: &[SocketAddr]) -> Self {
+        let endpoints = endpoints
+            .iter()
+            .map(|address| format!("http://{address}").parse().unwrap())
+            .collect();
         let spec = UpstreamSpec {
-            discovery: None,
-            name: "test".into(),
-            endpoints: endpoints
-                .iter()
-                .map(|address| format!("http://{address}").parse().unwrap())
-                .collect(),
-            balance: Balance::RoundRobin,
-            health: None,
-            eject: None,
-            panic_threshold: Percentage::default(),
-            slow_start: None,
             connect_timeout: Duration::from_secs(5),
             response_timeout: Duration::from_secs(60),
-            idle_timeout: Duration::from_secs(60),
             keepalive_timeout: Duration::from_secs(60),
-            tunnel_idle_timeout: Duration::from_secs(3600),
             keepalive_connections: 8,
-            bounds: UpstreamBounds::default(),
-            tls: None,
-            proxy_protocol: false,
-            request_trailers: false,
-            response_head: RESPONSE_HEAD,
-            http2: Http2Policy::Auto,
+            ..UpstreamSpec::new("test".into(), endpoints)
         };
         let rule = Forward {
             upstream: "test".into(),
@@ -245,17 +231,10 @@ impl Handler for ForwardingHandler {
 fn listener_spec() -> ListenerSpec {
     let minute = Duration::from_secs(60);
     ListenerSpec {
-        address: SocketAddr::from(([127, 0, 0, 1], 0)).into(),
-        socket_mode: 0,
-        socket_name: None,
-        proxy_protocol: false,
         header_timeout: minute,
         keepalive_timeout: minute,
         body_timeout: minute,
-        min_body_rate: None,
-        max_header_bytes: 64 * 1024,
-        max_headers: 100,
         max_connections: 1000,
-        max_connections_per_client: None,
+        ..ListenerSpec::at(SocketAddr::from(([127, 0, 0, 1], 0)).into())
     }
 }

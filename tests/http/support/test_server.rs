@@ -263,18 +263,12 @@ fn upgrade(request: &mut Request<Body>) -> Response<Body> {
 /// Patient with everything, so that only what a test shortens runs out.
 pub fn spec() -> ListenerSpec {
     ListenerSpec {
-        address: SocketAddr::from(([127, 0, 0, 1], 0)).into(),
-        socket_mode: 0,
-        socket_name: None,
-        proxy_protocol: false,
         header_timeout: PATIENCE * 2,
         keepalive_timeout: PATIENCE * 2,
         body_timeout: PATIENCE * 2,
-        min_body_rate: None,
         max_header_bytes: 16 * 1024,
-        max_headers: 100,
         max_connections: 1000,
-        max_connections_per_client: None,
+        ..ListenerSpec::at(SocketAddr::from(([127, 0, 0, 1], 0)).into())
     }
 }
 

@@ -94,10 +94,6 @@ pub struct AdminPages {
 /// When the socket has no address.
 pub async fn serve(listener: TcpListener, pages: AdminPages, drain: Drain) -> std::io::Result<()> {
     let spec = ListenerSpec {
-        address: listener.local_addr()?.into(),
-        socket_mode: 0,
-        socket_name: None,
-        proxy_protocol: false,
         header_timeout: HEADER_TIMEOUT,
         keepalive_timeout: KEEPALIVE_TIMEOUT,
         body_timeout: BODY_TIMEOUT,
@@ -106,6 +102,7 @@ pub async fn serve(listener: TcpListener, pages: AdminPages, drain: Drain) -> st
         max_headers: MAX_HEADERS,
         max_connections: MAX_CONNECTIONS,
         max_connections_per_client: Some(MAX_CONNECTIONS_PER_CLIENT),
+        ..ListenerSpec::at(listener.local_addr()?.into())
     };
     let limit = ConnectionLimit::uncounted(spec.max_connections)
         .per_client(spec.max_connections_per_client);

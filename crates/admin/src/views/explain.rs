@@ -47,6 +47,9 @@ pub struct RequestView {
     pub path: String,
     /// The client that limits count.
     pub client_ip: String,
+    /// Why that is not the client that a field names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
     pub listener: usize,
 }
 
@@ -140,6 +143,10 @@ impl ExplainView {
             host: explanation.host.clone(),
             path: explanation.path.clone(),
             client_ip: explanation.client_ip.to_string(),
+            note: explanation.unbelieved.map(|field| {
+                let peer = described.peer;
+                format!("{field} is not believed: {peer} is none of trusted_proxies")
+            }),
             listener: described.listener,
         };
         let limits = &explanation.limits;

@@ -14,7 +14,7 @@ use tollgate_limiter::request::explanation::{AppliedLimit, PlanOrigin};
 /// A limit's numbers, or a plan's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct PolicyView {
-    /// `token_bucket`, `fixed_window`, `sliding_window` or `concurrency`.
+    /// The name of its algorithm, as the file writes it.
     pub algorithm: String,
     /// The rate as the file writes it; of a fixed window with its time zone.
     pub rate: String,

@@ -1,5 +1,7 @@
 //! Levels and limits in words, as commands print them and the console shows them.
 
+use tollgate_limiter::limit::algorithm::AlgorithmKind;
+
 use super::policy::{LevelView, PolicyView, SettledView};
 use crate::bucket_service::LevelSource;
 
@@ -18,9 +20,11 @@ pub fn show_policy(policy: &PolicyView) -> String {
         Some(plan) => format!(" by plan {plan}"),
         None => String::new(),
     };
-    match policy.algorithm.as_str() {
-        "token_bucket" => format!("{}{plan}, burst {}", policy.rate, policy.burst),
-        other => format!("{}{plan}, {other}", policy.rate),
+    let rate = &policy.rate;
+    let algorithm = &policy.algorithm;
+    match AlgorithmKind::named(algorithm) {
+        Some(kind) if kind.has_burst() => format!("{rate}{plan}, burst {}", policy.burst),
+        Some(_) | None => format!("{rate}{plan}, {algorithm}"),
     }
 }
 

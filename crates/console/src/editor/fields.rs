@@ -5,6 +5,7 @@
 mod tests;
 
 use serde_json::{Map, Value as Json};
+use tollgate_limiter::limit::algorithm::AlgorithmKind;
 use tollgate_policies::model::ObjectKind;
 
 use tollgate_admin::problem_details::MistakeView;
@@ -18,6 +19,9 @@ pub const OTHERS: &str = "others";
 /// The fields with the route of a resource, and with those of an application.
 pub const ROUTE: &str = "route";
 pub const ROUTES: &str = "routes";
+
+/// The field with the algorithm of a strategy.
+const ALGORITHM: &str = "limit.algorithm";
 
 /// A key of an object's body.
 struct BodyField {
@@ -119,11 +123,7 @@ fn fields_of(kind: ObjectKind) -> &'static [BodyField] {
                         "Resources",
                         "those that it counts, such as [all, checkout]",
                     ),
-                    field(
-                        "limit.algorithm",
-                        "Algorithm",
-                        "token_bucket if empty; fixed_window, sliding_window, concurrency",
-                    ),
+                    field(ALGORITHM, "Algorithm", "token_bucket if empty"),
                     field("limit.on_limit", "Over the limit", "reject if empty"),
                     field(
                         "limit.on_outage",
@@ -316,11 +316,35 @@ impl BodyField {
             label,
             hint,
             rows,
+            choices: if path == ALGORITHM {
+                algorithms(&value)
+            } else {
+                Vec::new()
+            },
             value,
-            choices: Vec::new(),
             mistakes: Vec::new(),
         }
     }
+}
+
+/// Each algorithm, none, and the one that is written.
+fn algorithms(written: &str) -> Vec<FieldChoice> {
+    let mut names = vec![""];
+    for kind in &AlgorithmKind::ALL {
+        names.push(kind.name());
+    }
+    if !names.contains(&written) {
+        names.push(written);
+    }
+    let mut choices = Vec::new();
+    for name in names {
+        choices.push(FieldChoice {
+            value: name.to_owned(),
+            chosen: name == written,
+            note: String::new(),
+        });
+    }
+    choices
 }
 
 fn others_field(value: String) -> ShownField {

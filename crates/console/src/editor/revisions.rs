@@ -6,10 +6,12 @@ use axum::extract::{Path, RawQuery, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use serde::Deserialize;
 use tollgate_policies::database::Page;
+use tollgate_policies::model::{ObjectChange, ObjectKind};
 use tollgate_policies::people::Operation;
 
 use super::shown::{ShownChanges, ShownRevision, service};
 use crate::forms::ConsoleForm;
+use crate::pages::list::encode;
 use crate::shell::{Shell, Visitor, page, page_with};
 use crate::state::ConsoleState;
 use tollgate_admin::problem_details::ProblemDetails;
@@ -39,7 +41,14 @@ struct RevisionPage {
     running: u64,
     problem: Option<ProblemDetails>,
     is_done: bool,
+    /// The application that it changed, where there still is one to go on with.
+    application: Option<Link>,
     may_undo: bool,
+}
+
+struct Link {
+    name: String,
+    href: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -185,7 +194,19 @@ impl RevisionPage {
             running: policies.running().revision,
             problem: None,
             is_done: false,
+            application: changes.iter().find_map(application_of),
             may_undo,
         })
     }
+}
+
+fn application_of(change: &ObjectChange) -> Option<Link> {
+    if change.id.kind() == ObjectKind::Application && change.after.is_none() {
+        return None;
+    }
+    let name = change.id.belongs_to();
+    Some(Link {
+        name: name.to_owned(),
+        href: format!("/console/applications/{}", encode(name)),
+    })
 }

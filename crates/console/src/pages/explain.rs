@@ -201,9 +201,13 @@ impl ShownExplanation {
             (None, Some(action)) => outcome(action),
             (None, None) => ("Nothing".to_owned(), Vec::new()),
         };
+        let note = match &request.note {
+            Some(note) => format!(". {note}"),
+            None => String::new(),
+        };
         Self {
             request: format!(
-                "{} {host}{} from {} through listener {}",
+                "{} {host}{} from {} through listener {}{note}",
                 request.method, request.path, request.client_ip, request.listener
             ),
             route: view.route.clone().unwrap_or_default(),

@@ -64,6 +64,8 @@ struct TargetAddress {
 struct HttpLoad {
     addresses: Vec<TargetAddress>,
     key_header: Option<HeaderName>,
+    /// The beginning of every key: those of a run before may be used up still.
+    run: u32,
     load: Arc<OfferedLoad>,
     stop: Arc<AtomicBool>,
 }
@@ -82,10 +84,20 @@ pub fn run_targets(
     } else {
         format!("{} targets", targets.urls.len())
     };
-    let observed = drive(plan, targets, report, &mut |_| Ok(()))?;
+    let mut observed = drive(plan, targets, report, &mut |_| Ok(()))?;
+    if targets.key_header.is_none() {
+        // The one bucket that there is may have been used before: only what flows in is due.
+        observed.expected = observed.expected.saturating_sub(plan.burst());
+    }
+    let steady = RunTerms::new(&Case::only(Scenario::Steady, plan));
     let terms = RunTerms {
         scenario: name,
-        ..RunTerms::new(&Case::only(Scenario::Steady, plan))
+        promise: format!(
+            "{}, unless the gateways' own store was away meanwhile, which only their metrics tell: an outage \
+             concedes what docs/exactness.md says",
+            steady.promise
+        ),
+        ..steady
     };
     Ok(RunReport::new(&terms, &observed))
 }
@@ -119,6 +131,7 @@ pub fn drive(
     let shared = HttpLoad {
         addresses,
         key_header: targets.key_header.clone(),
+        run: fastrand::u32(..),
         load: load.clone(),
         stop: stop.clone(),
     };
@@ -260,10 +273,10 @@ impl HttpLoad {
         request
             .headers_mut()
             .insert(http::header::HOST, address.host.clone());
-        if let Some(name) = &self.key_header {
-            request
-                .headers_mut()
-                .insert(name.clone(), HeaderValue::from(key));
+        if let Some(name) = &self.key_header
+            && let Ok(key) = HeaderValue::try_from(format!("{:08x}-{key}", self.run))
+        {
+            request.headers_mut().insert(name.clone(), key);
         }
         request
     }

@@ -185,6 +185,21 @@ impl WindowLength {
 }
 
 impl AlgorithmKind {
+    /// Each kind once, with the defaults of what it has besides.
+    pub const ALL: [Self; 4] = [
+        Self::TokenBucket,
+        Self::FixedWindow { zone: None },
+        Self::SlidingWindow,
+        Self::Concurrency {
+            scope: Scope::Fleet,
+        },
+    ];
+
+    /// The kind that operators call `name`.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
     /// The name that operators write.
     pub fn name(&self) -> &'static str {
         match self {

@@ -80,6 +80,30 @@ pub struct Route {
 }
 
 impl Route {
+    /// A route with the defaults of the file.
+    pub fn new(name: Arc<str>, matches: Match, action: Action) -> Self {
+        Self {
+            counted_as: name.clone(),
+            name,
+            matches,
+            action,
+            networks: NetworkRules::default(),
+            maintenance: None,
+            authenticate: None,
+            cors: None,
+            request_fields: Arc::default(),
+            response_fields: Arc::default(),
+            compression: None,
+            error_pages: None,
+            limits: Vec::new(),
+            is_logged: true,
+            max_body: None,
+            answer_time: AnswerTimeLimits::default(),
+            upstream_time: UpstreamTimeLimits::default(),
+            retry: None,
+        }
+    }
+
     /// The texts of the route that may have variables.
     pub fn templates(&self) -> impl Iterator<Item = &Template> {
         let redirect = match &self.action {

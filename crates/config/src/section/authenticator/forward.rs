@@ -78,6 +78,12 @@ pub fn forward(
     let mut are_sound = true;
     for at in raw.copy_headers.items() {
         are_sound &= check_forwarded(at, report);
+        if at.value == SET_COOKIE {
+            let problem =
+                ValueProblem::new("\"set-cookie\" goes on to the upstream, and to no client");
+            let hint = "leave it out: a service sets cookies where it answers clients itself, on a route of its own";
+            report.warning(&at.location, problem.hint(hint));
+        }
     }
     for setting in [&raw.id_header, &raw.plan_header] {
         if let Some(at) = setting.valid() {

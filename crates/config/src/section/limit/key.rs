@@ -163,8 +163,18 @@ fn word_part(text: &str) -> Result<KeyPart, ValueProblem> {
             Err(ValueProblem::new(format!("\"{text}\" needs a value"))
                 .hint(format!("write {{{text}: …}}")))
         }
-        Err(unknown) => Err(unknown),
+        Err(unknown) => Err(match unspaced(text) {
+            Some(mapping) => unknown.hint(format!("write {mapping}")),
+            None => unknown,
+        }),
     }
+}
+
+/// `{header: x-tenant}` where somebody has written `header:x-tenant`, which YAML takes for a word.
+fn unspaced(text: &str) -> Option<String> {
+    let (option, value) = text.split_once([':', '=', '.'])?;
+    let is_option = RawPartOptions::keys().contains(&option);
+    (is_option && !value.is_empty()).then(|| format!("{{{option}: {value}}}"))
 }
 
 impl RawPartOptions {

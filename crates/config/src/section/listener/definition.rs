@@ -76,9 +76,6 @@ record! {
     }
 }
 
-/// The mode of a Unix socket that its owner and its group may connect to.
-const DEFAULT_SOCKET_MODE: u32 = 0o660;
-
 /// The sections that listeners refer to.
 #[derive(Clone, Copy)]
 pub struct ListenerSections<'a> {
@@ -203,12 +200,13 @@ fn check_parts(used: &CheckedUse, report: &mut Report) {
 }
 
 fn server(raw: &RawListener) -> Option<ListenerSpec> {
+    let defaults = ListenerSpec::at(raw.address.value()?);
     Some(ListenerSpec {
-        address: raw.address.value()?,
         socket_mode: raw
             .socket_mode
             .build(|at| Some(at.value.0))?
-            .unwrap_or(DEFAULT_SOCKET_MODE),
+            .unwrap_or(defaults.socket_mode),
+        address: defaults.address,
         socket_name: raw.socket_name.build(|at| Some(at.value.0.clone()))?,
         proxy_protocol: raw.proxy_protocol.value()?,
         header_timeout: raw.header_timeout.value()?.0,

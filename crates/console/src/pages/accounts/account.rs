@@ -15,9 +15,9 @@ use tollgate_policies::people::{
 
 use super::presence::{PresencePart, check_current_password, check_presence};
 use super::words::{and_tokens, earlier_tokens, show_rights};
-use crate::forms::ConsoleForm;
+use crate::forms::{ConsoleForm, WrittenForm};
 use crate::numbers::short_time;
-use crate::shell::{Shell, Visitor, page_with};
+use crate::shell::{Shell, Visitor, page, page_with};
 use crate::state::ConsoleState;
 use tollgate_admin::problem_details::ProblemDetails;
 use tollgate_team::accounts::problems;
@@ -36,6 +36,7 @@ struct AccountPage {
     /// The secret of a token, which is shown once.
     secret: String,
     tokens: Vec<TokenRow>,
+    written: WrittenForm,
     presence: PresencePart,
 }
 
@@ -58,7 +59,7 @@ struct AccountOutcome {
 
 /// `GET /console/account`
 pub async fn show(State(console): State<ConsoleState>, visitor: Visitor) -> Response {
-    answer(&console, &visitor, Ok(AccountOutcome::default())).await
+    answer(&console, &visitor, AccountOutcome::default()).await
 }
 
 /// `POST /console/account`
@@ -78,7 +79,10 @@ pub async fn submit(
             "the form asks for nothing that there is",
         )),
     };
-    answer(&console, &form.visitor, outcome).await
+    match outcome {
+        Ok(outcome) => answer(&console, &form.visitor, outcome).await,
+        Err(problem) => refuse(&console, &form, problem).await,
+    }
 }
 
 /// Ends all sessions of the account, this one too: a cookie that somebody else has is of no use
@@ -86,7 +90,7 @@ pub async fn submit(
 async fn sign_out_everywhere(console: &ConsoleState, form: &ConsoleForm) -> Response {
     match end_sessions(console, form).await {
         Ok(cookie) => ([(SET_COOKIE, cookie)], Redirect::to("/console/sign-in")).into_response(),
-        Err(problem) => answer(console, &form.visitor, Err(problem)).await,
+        Err(problem) => refuse(console, form, problem).await,
     }
 }
 
@@ -120,24 +124,26 @@ async fn end_sessions(
         .ok_or_else(|| ProblemDetails::bad_request("the cookie cannot be taken away"))
 }
 
-async fn answer(
-    console: &ConsoleState,
-    visitor: &Visitor,
-    outcome: Result<AccountOutcome, ProblemDetails>,
-) -> Response {
-    let (outcome, problem) = match outcome {
-        Ok(outcome) => (outcome, None),
-        Err(problem) => (AccountOutcome::default(), Some(problem)),
-    };
-    let head = problem.as_ref().map(ProblemDetails::head);
-    let mut response = match AccountPage::new(console, visitor, &outcome, problem).await {
-        Ok(shown) => page_with(&shown, head),
+async fn answer(console: &ConsoleState, visitor: &Visitor, outcome: AccountOutcome) -> Response {
+    let mut response = match AccountPage::new(console, visitor, &outcome, None).await {
+        Ok(shown) => page(&shown),
         Err(problem) => return console.refuse(visitor, &problem),
     };
     if let Some(cookie) = outcome.cookie {
         response.headers_mut().insert(SET_COOKIE, cookie);
     }
     response
+}
+
+/// The page again, with why a form of it was not taken.
+async fn refuse(console: &ConsoleState, form: &ConsoleForm, problem: ProblemDetails) -> Response {
+    let head = Some(problem.head());
+    let written = WrittenForm::from(form);
+    let outcome = AccountOutcome::default();
+    match AccountPage::new(console, &form.visitor, &outcome, Some(problem)).await {
+        Ok(found) => page_with(&AccountPage { written, ..found }, head),
+        Err(problem) => console.refuse(&form.visitor, &problem),
+    }
 }
 
 /// Ends every session of the account, and begins this one anew.
@@ -297,6 +303,7 @@ impl AccountPage {
             done: outcome.done.clone(),
             secret: outcome.secret.clone(),
             tokens: tokens.into_iter().map(TokenRow::from).collect(),
+            written: WrittenForm::default(),
             presence: PresencePart::new(console, visitor).await?,
         })
     }

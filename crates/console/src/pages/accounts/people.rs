@@ -10,7 +10,7 @@ use tollgate_policies::people::{AuditOutcome, NewAccount, Operation, Rights};
 
 use super::presence::{PresencePart, check_presence};
 use super::words::{chosen_fleet_role, show_rights};
-use crate::forms::ConsoleForm;
+use crate::forms::{ConsoleForm, WrittenForm};
 use crate::pages::encode;
 use crate::shell::{Shell, Visitor, page_with};
 use crate::state::ConsoleState;
@@ -26,6 +26,7 @@ struct PeoplePage {
     rows: Vec<PersonRow>,
     /// Whether the visitor may make accounts.
     may_create: bool,
+    written: WrittenForm,
     presence: PresencePart,
 }
 
@@ -39,7 +40,7 @@ struct PersonRow {
 
 /// `GET /console/people`
 pub async fn list(State(console): State<ConsoleState>, visitor: Visitor) -> Response {
-    answer(&console, &visitor, None).await
+    answer(&console, &visitor, WrittenForm::default(), None).await
 }
 
 /// `POST /console/people`: a new account.
@@ -50,18 +51,22 @@ pub async fn create(
 ) -> Response {
     match make(&console, &form, peer).await {
         Ok(name) => Redirect::to(&format!("/console/people/{}", encode(&name))).into_response(),
-        Err(problem) => answer(&console, &form.visitor, Some(problem)).await,
+        Err(problem) => {
+            let written = WrittenForm::from(&form);
+            answer(&console, &form.visitor, written, Some(problem)).await
+        }
     }
 }
 
 async fn answer(
     console: &ConsoleState,
     visitor: &Visitor,
+    written: WrittenForm,
     problem: Option<ProblemDetails>,
 ) -> Response {
     let head = problem.as_ref().map(ProblemDetails::head);
     match PeoplePage::new(console, visitor, problem).await {
-        Ok(shown) => page_with(&shown, head),
+        Ok(found) => page_with(&PeoplePage { written, ..found }, head),
         Err(problem) => console.refuse(visitor, &problem),
     }
 }
@@ -166,6 +171,7 @@ impl PeoplePage {
             problem,
             rows,
             may_create: caller.may(Operation::ManageAccounts, "").is_ok(),
+            written: WrittenForm::default(),
             presence: PresencePart::new(console, visitor).await?,
         })
     }

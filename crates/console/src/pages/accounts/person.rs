@@ -17,10 +17,10 @@ use super::presence::{PresencePart, check_presence};
 use super::words::{
     and_tokens, chosen_fleet_role, chosen_role, earlier_tokens, show_rights, show_role_change,
 };
-use crate::forms::ConsoleForm;
+use crate::forms::{ConsoleForm, WrittenForm};
 use crate::numbers::short_time;
 use crate::pages::encode;
-use crate::shell::{Shell, Visitor, page_with};
+use crate::shell::{Shell, Visitor, page, page_with};
 use crate::state::ConsoleState;
 use tollgate_admin::problem_details::ProblemDetails;
 use tollgate_team::accounts::problems;
@@ -43,6 +43,7 @@ struct PersonPage {
     manages_accounts: bool,
     /// Whether it is the visitor's own.
     is_own: bool,
+    written: WrittenForm,
     presence: PresencePart,
     /// When the account was made: by the time of a form, another one may have its name.
     made_at: i64,
@@ -54,7 +55,10 @@ pub async fn show(
     visitor: Visitor,
     Path(name): Path<String>,
 ) -> Response {
-    answer(&console, &visitor, &name, None).await
+    match PersonPage::new(&console, &visitor, &name, None).await {
+        Ok(shown) => page(&shown),
+        Err(problem) => console.refuse(&visitor, &problem),
+    }
 }
 
 /// `POST /console/people/{name}`
@@ -66,20 +70,22 @@ pub async fn change(
 ) -> Response {
     match carry_out(&console, &name, &form, peer).await {
         Ok(next) => Redirect::to(&next).into_response(),
-        Err(problem) => answer(&console, &form.visitor, &name, Some(problem)).await,
+        Err(problem) => refuse(&console, &form, &name, problem).await,
     }
 }
 
-async fn answer(
+/// The page again, with why a form of it was not taken.
+async fn refuse(
     console: &ConsoleState,
-    visitor: &Visitor,
+    form: &ConsoleForm,
     name: &str,
-    problem: Option<ProblemDetails>,
+    problem: ProblemDetails,
 ) -> Response {
-    let head = problem.as_ref().map(ProblemDetails::head);
-    match PersonPage::new(console, visitor, name, problem).await {
-        Ok(shown) => page_with(&shown, head),
-        Err(problem) => console.refuse(visitor, &problem),
+    let head = Some(problem.head());
+    let written = WrittenForm::from(form);
+    match PersonPage::new(console, &form.visitor, name, Some(problem)).await {
+        Ok(found) => page_with(&PersonPage { written, ..found }, head),
+        Err(problem) => console.refuse(&form.visitor, &problem),
     }
 }
 
@@ -256,6 +262,7 @@ impl PersonPage {
             is_disabled: account.disabled,
             manages_accounts,
             is_own: name == caller.name,
+            written: WrittenForm::default(),
             presence: PresencePart::new(console, visitor).await?,
             made_at: account.created_at.millis(),
         })

@@ -1,5 +1,6 @@
 //! The mistakes in a limit that is put together in code.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::limit::algorithm::QuotaError;
@@ -13,7 +14,7 @@ use crate::limit::status_set::NoStatus;
 /// let refused: LimitError = Limit::per_second("all", 5).burst(0).key(everyone()).build().unwrap_err();
 /// assert_eq!(refused.to_string(), "the limit \"all\": the burst is 0, and must be at least 1");
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
     #[error(
         "{0:?} is no name of a limit: take 1 to 64 letters, digits, dots, dashes and underscores"
@@ -55,4 +56,11 @@ pub enum LimitError {
     StatusesLeased(Arc<str>),
     #[error("two limits are called {0:?}: each needs a name of its own")]
     Twice(Arc<str>),
+}
+
+/// The message: what `main` returns is printed by `Debug`.
+impl fmt::Debug for LimitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }

@@ -13,9 +13,15 @@ use crate::request::answer::headers;
 use crate::request::answer::problem::ProblemBody;
 
 /// The way out where a server does not tell its clients' addresses.
-pub(crate) const NO_CLIENT_ADDRESS: &str = "the limit counts by the client's address, which the server does not tell: \
+pub(crate) const NO_CLIENT_ADDRESS: &str = if cfg!(feature = "axum") {
+    "the limit counts by the client's address, which the server does not tell: \
      serve the router with into_make_service_with_connect_info::<SocketAddr>(), or put the SocketAddr into the request's \
-     extensions";
+     extensions"
+} else {
+    "the limit counts by the client's address, which the server does not tell: put the SocketAddr into the request's \
+     extensions, or, with axum, enable the feature \"axum\" of tollgate-limiter and serve the router with \
+     into_make_service_with_connect_info::<SocketAddr>()"
+};
 
 /// The status, name and detail of a used-up quota's problem.
 const QUOTA_STATUS: StatusCode = StatusCode::TOO_MANY_REQUESTS;

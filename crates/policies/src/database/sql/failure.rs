@@ -45,7 +45,7 @@ pub fn reported(failure: SqlFailure, place: &Arc<str>) -> DatabaseError {
         SqlFailure::Late(limit) => (FailureKind::Away, format!("no answer within {limit:?}")),
         SqlFailure::Data(BadData(cause)) => (FailureKind::Broken, cause),
         SqlFailure::Driver(sqlx::Error::Database(error)) => {
-            (kind_of(error.as_ref()), error.message().to_owned())
+            (kind_of(error.as_ref()), cause_of(error.as_ref()))
         }
         SqlFailure::Driver(sqlx::Error::Io(error)) => (FailureKind::Away, error.to_string()),
         SqlFailure::Driver(
@@ -66,6 +66,19 @@ pub fn reported(failure: SqlFailure, place: &Arc<str>) -> DatabaseError {
         },
         FailureKind::ReadOnly => DatabaseError::ReadOnly { place, cause },
         FailureKind::Broken => DatabaseError::Broken { place, cause },
+    }
+}
+
+/// The message of the database, with what SQLite leaves out: why it cannot open a file.
+fn cause_of(error: &dyn DriverError) -> String {
+    let message = error.message();
+    if message.starts_with("unable to open") {
+        format!(
+            "{message}. This process's user needs the permission to read and write that file, those beside it \
+             (-wal, -shm) and their folder: who else has made them, root for instance?"
+        )
+    } else {
+        message.to_owned()
     }
 }
 

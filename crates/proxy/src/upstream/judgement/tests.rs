@@ -2,9 +2,8 @@ use std::sync::mpsc;
 use std::thread;
 
 use super::*;
-use crate::upstream::spec::bounds::{RESPONSE_HEAD, UpstreamBounds};
+use crate::upstream::UpstreamSpec;
 use crate::upstream::spec::health::Percentage;
-use crate::upstream::{Balance, Http2Policy, UpstreamSpec};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -19,12 +18,8 @@ fn upstream(endpoints: usize) -> Upstream {
 /// An upstream with these endpoints that ejects at the first failure.
 pub fn spec(endpoints: impl Iterator<Item = String>) -> UpstreamSpec {
     let at_most = Percentage::new(50);
+    let endpoints = endpoints.map(|url| url.parse().unwrap()).collect();
     UpstreamSpec {
-        name: "orders".into(),
-        endpoints: endpoints.map(|url| url.parse().unwrap()).collect(),
-        discovery: None,
-        balance: Balance::RoundRobin,
-        health: None,
         eject: Some(EjectSpec {
             after: 1,
             base: HOUR,
@@ -32,20 +27,13 @@ pub fn spec(endpoints: impl Iterator<Item = String>) -> UpstreamSpec {
             at_most,
             latency: None,
         }),
-        panic_threshold: Percentage::default(),
-        slow_start: None,
         connect_timeout: HOUR,
         response_timeout: HOUR,
         idle_timeout: HOUR,
         keepalive_timeout: HOUR,
         tunnel_idle_timeout: HOUR,
         keepalive_connections: 1,
-        bounds: UpstreamBounds::default(),
-        proxy_protocol: false,
-        request_trailers: false,
-        response_head: RESPONSE_HEAD,
-        http2: Http2Policy::Auto,
-        tls: None,
+        ..UpstreamSpec::new("orders".into(), endpoints)
     }
 }
 

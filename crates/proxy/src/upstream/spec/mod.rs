@@ -64,6 +64,32 @@ pub struct UpstreamSpec {
 }
 
 impl UpstreamSpec {
+    /// An upstream of these endpoints with the defaults of the file.
+    pub fn new(name: Arc<str>, endpoints: Vec<EndpointSpec>) -> Self {
+        Self {
+            name,
+            endpoints,
+            discovery: None,
+            balance: Balance::default(),
+            health: None,
+            eject: None,
+            panic_threshold: Percentage::default(),
+            slow_start: None,
+            connect_timeout: Duration::from_secs(2),
+            response_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(60),
+            keepalive_timeout: Duration::from_secs(4),
+            tunnel_idle_timeout: Duration::from_secs(3600),
+            keepalive_connections: 64,
+            bounds: UpstreamBounds::default(),
+            proxy_protocol: false,
+            request_trailers: false,
+            response_head: RESPONSE_HEAD,
+            http2: Http2Policy::Auto,
+            tls: None,
+        }
+    }
+
     /// The settings with the time limits of a route in place of its own.
     pub fn with_time_limits(&self, limits: &UpstreamTimeLimits) -> Self {
         Self {

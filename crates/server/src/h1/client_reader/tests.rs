@@ -25,18 +25,10 @@ async fn connected_with(lag: BodyLag) -> (ClientReader, TcpStream, WriteHalf) {
     let (read, write) = Stream::from(listener.accept().await.unwrap().0).into_split();
     let minute = Duration::from_secs(60);
     let spec = ListenerSpec {
-        address: SocketAddr::from(([127, 0, 0, 1], 0)).into(),
-        socket_mode: 0,
-        socket_name: None,
-        proxy_protocol: false,
         header_timeout: minute,
         keepalive_timeout: minute,
         body_timeout: minute,
-        min_body_rate: None,
-        max_header_bytes: 64 * 1024,
-        max_headers: 100,
-        max_connections: 1,
-        max_connections_per_client: None,
+        ..ListenerSpec::at(SocketAddr::from(([127, 0, 0, 1], 0)).into())
     };
     (
         ClientReader::new(read, ConnectionPermit::unlimited(), &spec, lag),

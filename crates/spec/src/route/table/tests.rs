@@ -3,7 +3,6 @@ use http::StatusCode;
 
 use super::*;
 use crate::route::expression::PathExpression;
-use crate::route::networks::NetworkRules;
 use crate::route::{Action, FixedResponse};
 
 fn pattern(text: &str) -> PathMatch {
@@ -40,35 +39,18 @@ fn route(
             value: Some(HeaderValue::from_static(value)),
         })
         .collect();
-    Arc::new(Route {
-        name: path.into(),
-        counted_as: path.into(),
-        matches: Match {
-            hosts: vec![host],
-            paths: path.split(' ').map(pattern).collect(),
-            methods: methods.to_vec(),
-            headers,
-        },
-        action: Action::Respond(FixedResponse {
-            status: StatusCode::OK,
-            headers: vec![],
-            body: Bytes::new(),
-        }),
-        limits: vec![],
-        is_logged: true,
-        networks: NetworkRules::default(),
-        authenticate: None,
-        cors: None,
-        request_fields: Arc::default(),
-        response_fields: Arc::default(),
-        compression: None,
-        error_pages: None,
-        maintenance: None,
-        max_body: None,
-        answer_time: Default::default(),
-        retry: None,
-        upstream_time: Default::default(),
-    })
+    let matches = Match {
+        hosts: vec![host],
+        paths: path.split(' ').map(pattern).collect(),
+        methods: methods.to_vec(),
+        headers,
+    };
+    let action = Action::Respond(FixedResponse {
+        status: StatusCode::OK,
+        headers: vec![],
+        body: Bytes::new(),
+    });
+    Arc::new(Route::new(path.into(), matches, action))
 }
 
 fn find(table: &RouteTable, host: &str, path: &str) -> RouteLookup {

@@ -61,6 +61,11 @@ impl Scalar for PathPrefix {
     const WHAT: &'static str = "a path";
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
+        // A prefix is for everything below it without saying so.
+        let path = text.trim_end_matches('/');
+        if path != text && path.starts_with('/') {
+            return Err(wrong(text, ENDS_IN_SLASH).hint(format!("write {}", quote(path))));
+        }
         let parts = split(text)?;
         let literals = parts
             .into_iter()
@@ -99,6 +104,8 @@ impl Scalar for FullPath {
     }
 }
 
+const ENDS_IN_SLASH: &str = "ends in /";
+
 /// The segments between the slashes; none for `/`.
 fn split(text: &str) -> Result<Vec<&str>, ValueProblem> {
     if text.len() > MOST_BYTES {
@@ -124,9 +131,13 @@ fn split(text: &str) -> Result<Vec<&str>, ValueProblem> {
         );
     }
     if parts.last() == Some(&"") {
-        return Err(
-            wrong(text, "ends in /").hint(format!("write {}", quote(text.trim_end_matches('/'))))
+        let path = text.trim_end_matches('/');
+        let all_below = quote(&format!("{path}/*"));
+        let hint = format!(
+            "write {all_below} for everything below it, {} for it alone",
+            quote(path)
         );
+        return Err(wrong(text, ENDS_IN_SLASH).hint(hint));
     }
     if parts.contains(&"") {
         return Err(wrong(text, "has an empty segment").hint("write each / once"));

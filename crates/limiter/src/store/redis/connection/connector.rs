@@ -4,6 +4,7 @@
 //! twice, bounds the commands that wait, and notices a connection that went silent: the client
 //! library's defaults do the opposite. The URL is never printed, since it has the credentials.
 
+use std::fmt;
 use std::time::Duration;
 
 use fred::clients::Client;
@@ -19,7 +20,7 @@ use crate::store::redis::connection::spec::RedisSpec;
 use crate::store::redis::connection::tls::{self, TlsError};
 
 /// Why a store's description cannot be used. A server that is away is no such reason.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
     #[error(
         "the store's URL must be redis://[user:password@]host[:port][/database], or one of docs/configuration/store.md"
@@ -29,6 +30,13 @@ pub enum ConnectError {
     Certificates(#[from] TlsError),
     #[error("the client library refuses its configuration")]
     Client,
+}
+
+/// The message: what `main` returns is printed by `Debug`.
+impl fmt::Debug for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// Whether a connection's failures are logged. One connection of a process logs them, so that there
