@@ -770,7 +770,11 @@ fn reads_every_key() {
     };
     assert_eq!(
         answer.headers,
-        [field("x-full", "1"), field("content-type", "text/html")]
+        [
+            field("x-full", "1"),
+            field("content-type", "text/html"),
+            field("x-content-type-options", "nosniff")
+        ]
     );
     assert_eq!(one.rollout, Rollout::from_hundredths(1_250).unwrap());
     assert_eq!(

@@ -836,7 +836,6 @@ fn a_thousand_limits_are_found_page_by_page_and_take_bounded_room() {
 
 #[test]
 fn a_browser_at_the_root_of_the_port_is_led_to_the_console_and_a_program_gets_the_index() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(&routes("", "127.0.0.1:0"));
     let root = format!("http://{}/", gateway.admin);
     let browser = curl(&["-i", "-H", "Accept: text/html,*/*;q=0.8", &root]);

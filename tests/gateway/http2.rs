@@ -53,7 +53,6 @@ fn a_head_over_http_2_gets_no_content_from_any_answer_of_our_own() {
 
 #[test]
 fn a_request_that_breaks_a_rule_counts_for_the_limits_of_its_listener() {
-    let _turn = turns::beside_others();
     let routes = ROUTES
         .replace(
             "  - address: 127.0.0.1:0",

@@ -780,6 +780,37 @@ fn a_token_of_another_issuer_is_left_to_the_authenticator_that_knows_it() {
 }
 
 #[test]
+fn a_token_that_nobody_knows_is_refused_beside_a_good_api_key() {
+    let key = IssuerKey::ed25519();
+    let issuer = Issuer::start(&[key.jwk("a")]);
+    let folder = tempfile::tempdir().unwrap();
+    let keys = folder.path().join("keys.yaml");
+    // Of the key "secret".
+    let hash = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
+    std::fs::write(&keys, format!("- {{id: ada, key_sha256: {hash}}}\n")).unwrap();
+    let partners = format!(
+        "authenticators:\n  partners: {{api_key: {{header: x-api-key, keys: '{}'}}}}\n",
+        keys.display()
+    );
+    let routes = routes(&format!("http://{}/", issuer.address), "");
+    let routes = routes.replace("authenticate: [users]", "authenticate: [users, partners]");
+    let gateway = Gateway::start(&routes.replace("authenticators:\n", &partners));
+    let ask = |token: Option<&str>| {
+        let url = gateway.url("/closed");
+        let mut args = vec!["-H".to_owned(), "x-api-key: secret".to_owned()];
+        if let Some(token) = token {
+            args.extend(["-H".to_owned(), format!("authorization: Bearer {token}")]);
+        }
+        args.push(url);
+        status(&args.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    assert_eq!(ask(None), 200);
+    let foreign = key.token("a", &claims(&json!({"iss": "https://elsewhere.example"})));
+    assert_eq!(ask(Some(&foreign)), 401);
+    assert_eq!(ask(Some(&key.token("a", &claims(&json!({}))))), 200);
+}
+
+#[test]
 fn an_issuer_that_is_away_keeps_no_token_of_another_one_waiting() {
     let key = IssuerKey::p256();
     let issuer = Issuer::start(&[key.jwk("a")]);

@@ -155,7 +155,6 @@ fn a_reload_changes_the_networks() {
 /// Sixty clients behind a balancer that nobody has named, and one that asks for itself.
 #[test]
 fn a_proxy_that_nobody_has_named_is_warned_of_once_when_a_limit_takes_its_clients_for_one() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(
         "workers: 1
 listeners: [{address: '127.0.0.1:0'}]

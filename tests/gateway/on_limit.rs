@@ -221,6 +221,7 @@ fn a_refusal_is_worded_by_the_operator_and_still_tells_when_to_come_back() {
         "http/1.1 503",
         "x-why: busy\r\n",
         "content-type: application/json\r\n",
+        "x-content-type-options: nosniff\r\n",
         "retry-after: 1800\r\n",
         "ratelimit: \"l\";r=0;t=1800\r\n",
         "ratelimit-policy: \"l\";q=2;w=3600\r\n",

@@ -154,7 +154,6 @@ fn a_key_per_header_is_a_limit_per_key() {
 
 #[test]
 fn a_second_run_is_judged_like_the_first() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(
         "workers: 1
 listeners: [{address: '127.0.0.1:0'}]

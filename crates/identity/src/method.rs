@@ -46,6 +46,11 @@ pub trait MethodSpec {
         CredentialPlace::Nowhere
     }
 
+    /// Whether a credential may stand at whatever place: a service is shown the request.
+    fn takes_any_place(&self) -> bool {
+        false
+    }
+
     /// The file that credentials are checked by.
     fn file(&self) -> Option<CredentialFile<'_>> {
         None

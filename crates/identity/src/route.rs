@@ -140,10 +140,16 @@ impl RouteAuthenticators {
     }
 
     /// The client behind a request. The first authenticator that finds its credential decides: a
-    /// wrong one is not made good by another.
+    /// wrong one is not made good by another. Nor is a token of an issuer that nobody knows, so
+    /// those alone are asked about it that take a credential at its place.
     pub fn check(&self, source: CredentialSource<'_>) -> RouteFinding {
-        let mut foreign = None;
+        let mut foreign: Option<&Arc<NamedAuthenticator>> = None;
         for (place, one) in self.authenticators.iter().enumerate() {
+            if let Some(first) = foreign
+                && !one.spec.takes_credential_of(&first.spec)
+            {
+                continue;
+            }
             match one.check(source, self.policy_keys.as_deref()) {
                 Finding::Absent => one.metrics.absent(),
                 Finding::Foreign => {

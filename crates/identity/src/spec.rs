@@ -57,4 +57,9 @@ impl AuthenticatorSpec {
     pub fn place(&self) -> CredentialPlace {
         self.settings().place()
     }
+
+    /// Whether this authenticator takes what stands where the `other` one has its credential.
+    pub fn takes_credential_of(&self, other: &Self) -> bool {
+        self.settings().takes_any_place() || self.place().is_in_place_of(&other.place())
+    }
 }

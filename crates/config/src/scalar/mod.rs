@@ -6,6 +6,7 @@
 
 pub mod address;
 pub mod http;
+pub mod media_type;
 pub mod number;
 pub mod path;
 pub mod pem;

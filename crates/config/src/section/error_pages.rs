@@ -11,12 +11,12 @@ use tollgate_limiter::limit::units::show_size;
 
 use crate::report::{Location, Report, ValueProblem, quote};
 use crate::scalar::address::IncludedPath;
+use crate::scalar::media_type::media_type;
 use crate::scalar::text::PlainText;
 use crate::yaml::collection::NonEmptyList;
 use crate::yaml::decode::{Located, Setting};
 use crate::yaml::record::record;
 use crate::yaml::words::words;
-use tollgate_spec::route::compression::MediaRange;
 use tollgate_spec::route::error_pages::{ErrorPage, ErrorPages, PageText};
 use tollgate_wire::regular_file;
 
@@ -133,8 +133,7 @@ fn statuses(ranges: &NonEmptyList<Located<StatusRange>>, report: &mut Report) ->
 /// The type of a page. `None`: a mistake was reported.
 pub fn content_type(at: &Located<HeaderValue>, report: &mut Report) -> Option<HeaderValue> {
     let text = at.value.to_str().unwrap_or_default();
-    let essence = text.split(';').next().unwrap_or_default().trim();
-    if MediaRange::parse(essence).is_some() && !essence.contains('*') {
+    if media_type(text).is_some() {
         return Some(at.value.clone());
     }
     let problem = ValueProblem::new(format!("{} is not a type of content", quote(text)));

@@ -8,6 +8,8 @@ use tollgate_limiter::algorithm::token_bucket::TokenBucket;
 use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::store::BucketCharge;
 
+use super::known_networks::KnownNetworks;
+
 /// Networks of IPv6 that count, and how many times the bound each has. A subscriber has a /56 or a
 /// /48 to choose from.
 const IPV6: [(u8, u32); 3] = [(64, 1), (56, 4), (48, 16)];
@@ -22,6 +24,8 @@ pub struct AttemptClaim {
     addresses: usize,
     /// The widest network of its client.
     widest: Key,
+    /// The key of the name that it claims, whether or not that is charged.
+    name: Option<Key>,
 }
 
 impl AttemptClaim {
@@ -38,13 +42,32 @@ impl AttemptClaim {
             addresses: charges.len(),
             charges,
             widest: network_key(ip, widest),
+            name: None,
         }
     }
 
-    /// An attempt as `name`, which may fail as `bound` says.
-    pub fn with_name(mut self, name: &[u8], bound: TokenBucket) -> Self {
-        self.charges.push(charge(name_key(name), bound));
+    /// An attempt as `name`, which may fail as `bound` says, unless its owner is known to come from
+    /// this network.
+    pub fn with_name(mut self, name: &[u8], bound: TokenBucket, known: &KnownNetworks) -> Self {
+        let name = name_key(name);
+        let is_known = match self.addresses().next() {
+            Some(network) => known.has(&name, network),
+            None => false,
+        };
+        if !is_known {
+            self.charges.push(charge(name.clone(), bound));
+        }
+        self.name = Some(name);
         self
+    }
+
+    /// Takes note of the network that the owner of its name comes from.
+    pub fn note(&self, known: &mut KnownNetworks) {
+        if let Some(name) = &self.name
+            && let Some(network) = self.addresses().next()
+        {
+            known.add(name, network);
+        }
     }
 
     pub fn charges(&self) -> &[BucketCharge] {

@@ -1,12 +1,14 @@
 //! Bounds failed attempts to authenticate, by the client's network and by the name that it claims,
 //! before anything is checked that costs. `claim` has the buckets of an attempt, `table` the
-//! attempts under way and those that wait, and `shared_checks` the checks that they begin.
+//! attempts under way and those that wait, `known_networks` the places that owners of names come
+//! from, and `shared_checks` the checks that they begin.
 //!
 //! Guarantees that failed attempts and those under way are never more than the bound together. An
 //! attempt without room waits while others of its network are under way: they may succeed, and then
 //! cost nothing. Memory is bounded: see [`MemoryStore`] and [`AttemptTable`].
 
 mod claim;
+mod known_networks;
 pub mod shared_checks;
 mod table;
 
@@ -26,6 +28,7 @@ use tollgate_limiter::store::adjustment::{Adjustment, Change};
 use tollgate_limiter::store::memory::MemoryStore;
 
 use self::claim::AttemptClaim;
+use self::known_networks::KnownNetworks;
 use self::table::{AttemptTable, WaitOutcome};
 use super::refusal::AuthenticationRefusal;
 use tollgate_limiter::clock::{self, Instant};
@@ -33,6 +36,12 @@ use tollgate_limiter::clock::{self, Instant};
 /// Networks and names that are remembered. Further ones make room, and lose at most what the
 /// forgotten ones lacked.
 const MAX_BUCKETS: usize = 65_536;
+
+/// The bound of one name from wherever it is tried, in bounds of a network. Names are known to
+/// others: whoever fails from fewer networks keeps no owner out. An attempt from a network where
+/// the name has succeeded is not charged to it at all, as OWASP advises
+/// (<https://owasp.org/www-community/Slow_Down_Online_Guessing_Attacks_with_Device_Cookies>).
+const NETWORKS_OF_A_NAME: u32 = 20;
 
 const CROWDED: AuthenticationRefusal =
     AuthenticationRefusal::Undecided("too many credentials of the client wait to be checked");
@@ -42,6 +51,7 @@ pub struct FailedAttempts {
     buckets: MemoryStore,
     bound: TokenBucket,
     name_bound: TokenBucket,
+    known: Mutex<KnownNetworks>,
     /// Locked around what `buckets` are asked, so that nobody misses the end of an attempt.
     table: Mutex<AttemptTable>,
 }
@@ -77,22 +87,14 @@ struct NoPlace {
 }
 
 impl FailedAttempts {
-    /// Each address and each name may fail as `bound` says.
+    /// Each address may fail as `bound` says, and each name twenty times as often.
     pub fn new(bound: TokenBucket) -> Self {
         Self {
             buckets: MemoryStore::new(MAX_BUCKETS),
             bound,
-            name_bound: bound,
+            name_bound: bound.times(NETWORKS_OF_A_NAME),
+            known: Mutex::default(),
             table: Mutex::default(),
-        }
-    }
-
-    /// Each address may fail as its bound says, and each name `times` as often: where a name is
-    /// known, others' failures must not keep its owner out.
-    pub fn with_known_names(self, times: u32) -> Self {
-        Self {
-            name_bound: self.bound.times(times),
-            ..self
         }
     }
 
@@ -107,7 +109,7 @@ impl FailedAttempts {
     ) -> Result<PendingAttempt, AuthenticationRefusal> {
         let mut claim = AttemptClaim::new(ip, self.bound);
         if let Some(name) = name {
-            claim = claim.with_name(name, self.name_bound);
+            claim = claim.with_name(name, self.name_bound, &self.known.lock());
         }
         let claim = Arc::new(claim);
         let mut table = self.table.lock();
@@ -273,9 +275,10 @@ impl Attempt {
         self.has_failed = true;
     }
 
-    /// The attempt has not failed.
+    /// The attempt has not failed. The owner of its name comes from its network, then.
     pub fn succeeded(mut self) {
         self.has_failed = false;
+        self.claim.note(&mut self.attempts.known.lock());
     }
 }
 

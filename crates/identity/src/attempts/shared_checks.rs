@@ -1,8 +1,9 @@
 //! The checks of credentials under way, each of which several requests may wait for.
 //!
 //! Guarantees that a credential is checked once however many requests bring it at once, that a
-//! check whose clients have all gone away before it costs anything is not made, and that nobody
-//! waits for a place of another client's.
+//! check whose clients have all gone away before it costs anything is not made, that nobody waits
+//! for a place of another client's, and that what a check has found out is not found out again by
+//! one that waited for its place meanwhile.
 
 use std::collections::HashMap;
 use std::future::ready;
@@ -48,6 +49,9 @@ pub trait CredentialCheck: Send + 'static {
     /// The check's part of what is bounded.
     type Resource: Send;
 
+    /// The result that another check of the credential has left.
+    fn known(&self) -> Option<CheckResult>;
+
     /// Waits for what the check needs, until `deadline`. Nothing is lost if this is dropped.
     ///
     /// # Errors
@@ -63,13 +67,6 @@ pub trait CredentialCheck: Send + 'static {
         resource: Self::Resource,
         attempt: Option<Attempt>,
     ) -> impl Future<Output = CheckResult> + Send;
-}
-
-/// A check that is about to begin.
-pub struct PreparedCheck<C> {
-    /// The place among attempts that may fail, if the check needs one.
-    pub attempt: Option<PendingAttempt>,
-    pub check: C,
 }
 
 /// A check in the table. Dropping it takes it out.
@@ -89,18 +86,17 @@ impl SharedChecks {
     }
 
     /// Checks a `credential` of a client at `ip`, or waits for the check that is under way. Must
-    /// run inside a runtime. `known` is the result that a check has left where it ended between the
-    /// caller's own look for one and this call: the credential is not checked again. `begin`
-    /// prepares a check.
+    /// run inside a runtime. `place` finds the check a place among attempts that may fail, if it
+    /// needs one.
     ///
     /// # Errors
-    /// The refusal by `begin`.
+    /// The refusal by `place`.
     pub fn run<C: CredentialCheck>(
         self: &Arc<Self>,
         credential: CredentialHash,
         ip: IpAddr,
-        known: impl FnOnce() -> Option<CheckResult>,
-        begin: impl FnOnce() -> Result<PreparedCheck<C>, AuthenticationRefusal>,
+        check: C,
+        place: impl FnOnce() -> Result<Option<PendingAttempt>, AuthenticationRefusal>,
     ) -> Result<BoxFuture<'static, CheckResult>, AuthenticationRefusal> {
         let mut running = self.running.lock();
         let checked = CheckKey {
@@ -114,11 +110,12 @@ impl SharedChecks {
         if let Some(end) = running.get(&checked).or_else(|| running.get(&waiting)) {
             return Ok(self.outcome(end.subscribe()));
         }
-        if let Some(result) = known() {
+        // A check may have ended between the caller's own look for its result and this one.
+        if let Some(result) = check.known() {
             return Ok(Box::pin(ready(result)));
         }
-        let prepared = begin()?;
-        let key = if matches!(prepared.attempt, Some(PendingAttempt::Waiting(_))) {
+        let attempt = place()?;
+        let key = if matches!(attempt, Some(PendingAttempt::Waiting(_))) {
             waiting
         } else {
             checked
@@ -134,7 +131,7 @@ impl SharedChecks {
         };
         // A task of its own: other requests may wait for the check as well, and the client of this
         // one may leave.
-        tokio::spawn(shared.run(prepared));
+        tokio::spawn(shared.run(check, attempt));
         Ok(self.outcome(result))
     }
 
@@ -149,10 +146,9 @@ impl SharedChecks {
 }
 
 impl SharedCheck {
-    async fn run<C: CredentialCheck>(mut self, prepared: PreparedCheck<C>) {
-        let mut check = prepared.check;
+    async fn run<C: CredentialCheck>(mut self, mut check: C, pending: Option<PendingAttempt>) {
         let deadline = clock::now() + LONGEST_WAIT;
-        let attempt = match prepared.attempt {
+        let attempt = match pending {
             None => None,
             Some(pending) => {
                 let placed = tokio::select! {
@@ -169,6 +165,11 @@ impl SharedCheck {
         if let Some(other) = self.list_as_checked() {
             drop(attempt);
             let result = self.checks.outcome(other).await;
+            return self.end(result);
+        }
+        // Another check may have begun and ended while this one waited for its place.
+        if let Some(result) = check.known() {
+            drop(attempt);
             return self.end(result);
         }
         let acquired = tokio::select! {
@@ -252,13 +253,20 @@ mod tests {
     const FAILED: AuthenticationRefusal = AuthenticationRefusal::Invalid("it is wrong");
 
     /// A check that needs a permit, and then fails.
-    struct FailingCheck(Arc<Semaphore>);
+    struct FailingCheck {
+        permits: Arc<Semaphore>,
+        known: Arc<Mutex<Option<CheckResult>>>,
+    }
 
     impl CredentialCheck for FailingCheck {
         type Resource = ();
 
+        fn known(&self) -> Option<CheckResult> {
+            self.known.lock().clone()
+        }
+
         async fn acquire(&mut self, _: Instant) -> Result<(), AuthenticationRefusal> {
-            self.0
+            self.permits
                 .acquire()
                 .await
                 .map(tokio::sync::SemaphorePermit::forget)
@@ -274,6 +282,7 @@ mod tests {
         checks: Arc<SharedChecks>,
         attempts: Arc<FailedAttempts>,
         permits: Arc<Semaphore>,
+        known: Arc<Mutex<Option<CheckResult>>>,
     }
 
     impl ChecksUnderTest {
@@ -288,6 +297,7 @@ mod tests {
                 checks,
                 attempts: Arc::new(FailedAttempts::new(bound)),
                 permits: Arc::new(Semaphore::new(0)),
+                known: Arc::default(),
             }
         }
 
@@ -297,17 +307,13 @@ mod tests {
             host: u8,
         ) -> Result<BoxFuture<'static, CheckResult>, AuthenticationRefusal> {
             let ip = IpAddr::from([192, 0, 2, host]);
-            self.checks.run(
-                [credential; 32],
-                ip,
-                || None,
-                || {
-                    Ok(PreparedCheck {
-                        attempt: Some(self.attempts.place(ip, None)?),
-                        check: FailingCheck(self.permits.clone()),
-                    })
-                },
-            )
+            let check = FailingCheck {
+                permits: self.permits.clone(),
+                known: self.known.clone(),
+            };
+            self.checks.run([credential; 32], ip, check, || {
+                Ok(Some(self.attempts.place(ip, None)?))
+            })
         }
 
         /// Waits until so many checks are listed.
@@ -364,22 +370,35 @@ mod tests {
         assert!(test.run(3, 1).is_ok(), "only the other has paid");
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_result_that_a_check_has_just_left_is_taken_and_no_other_check_begins() {
         let test = ChecksUnderTest::new();
-        let ip = IpAddr::from([192, 0, 2, 1]);
-        let identity = Arc::new(CallerIdentity::new("staff", "ada"));
-        let known = || Some(Ok(identity.clone()));
-        let begin = || -> Result<PreparedCheck<FailingCheck>, _> { Err(FAILED) };
-        let result = test.checks.run([1; 32], ip, known, begin).ok().unwrap();
-        assert_eq!(result.await.ok().unwrap().id(), "ada");
-        // A check that is under way has a newer result.
         let running = test.run(1, 1).ok().unwrap();
-        let joined = test.checks.run([1; 32], ip, known, begin).ok().unwrap();
+        let identity = Arc::new(CallerIdentity::new("staff", "ada"));
+        *test.known.lock() = Some(Ok(identity));
+        // A check that is under way has a newer result.
+        let joined = test.run(1, 1).ok().unwrap();
         test.permits.add_permits(1);
-        assert_eq!(
-            [running.await.err(), joined.await.err()],
-            [Some(FAILED), Some(FAILED)]
-        );
+        test.listed(0).await;
+        drop((running, joined));
+        // The client has no place left, and needs none.
+        let result = test.run(1, 1).ok().unwrap();
+        assert_eq!(result.await.ok().unwrap().id(), "ada");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_check_that_waited_for_its_place_takes_the_result_that_another_has_left() {
+        let test = ChecksUnderTest::new();
+        let first = test.run(1, 1).ok().unwrap();
+        let waiting = test.run(2, 1).ok().unwrap();
+        test.listed(2).await;
+        // A client with room has the credential checked, before the first gives its place back.
+        let identity = Arc::new(CallerIdentity::new("staff", "ada"));
+        *test.known.lock() = Some(Ok(identity));
+        drop(first);
+        // There is no permit: a check would never end.
+        assert_eq!(waiting.await.ok().unwrap().id(), "ada");
+        *test.known.lock() = None;
+        assert!(test.run(3, 1).is_ok(), "it has cost nothing");
     }
 }

@@ -1,9 +1,11 @@
+use std::net::Ipv4Addr;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, poll_immediate};
 use proptest::prelude::*;
 
+use super::known_networks::MOST_OF_A_NAME;
 use super::table::{MAX_WAITING, MAX_WAITING_OF_CLIENT};
 use super::*;
 
@@ -43,28 +45,57 @@ fn fail(attempts: &Arc<FailedAttempts>, ip: IpAddr, name: Option<&[u8]>) -> Resu
     begin(attempts, ip, name).map(drop)
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_known_name_fails_more_often_than_an_address() {
-    let number = |number| NonZeroU64::new(number).unwrap();
-    let bound = TokenBucket::new(number(1), number(9_000_000), number(BURST)).unwrap();
-    let attempts = Arc::new(FailedAttempts::new(bound).with_known_names(3));
-    for address in ["192.0.2.1", "192.0.2.2", "192.0.2.3"] {
-        for _ in 0..BURST {
-            assert!(
-                fail(&attempts, ip(address), Some(b"ada")).is_ok(),
-                "{address}"
-            );
+/// Fails as a name from so many addresses, each as often as that may. How often it could.
+fn fail_from_everywhere(attempts: &Arc<FailedAttempts>, name: &[u8], addresses: u32) -> u64 {
+    let mut failed = 0;
+    for address in 0..addresses {
+        let ip = Ipv4Addr::from_bits((198 << 24) | (18 << 16) | address).into();
+        while fail(attempts, ip, Some(name)).is_ok() {
+            failed += 1;
         }
-        assert!(
-            fail(&attempts, ip(address), Some(b"ada")).is_err(),
-            "{address}"
-        );
     }
+    failed
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_fails_as_somebody_elsewhere_keeps_them_out_of_no_network_that_is_theirs() {
+    let attempts = attempts();
+    let home = ip("192.0.2.1");
+    begin(&attempts, home, Some(b"ada")).unwrap().succeeded();
+    let failed = fail_from_everywhere(&attempts, b"ada", 2 * NETWORKS_OF_A_NAME);
+    assert_eq!(failed, u64::from(NETWORKS_OF_A_NAME) * BURST);
     assert!(
-        fail(&attempts, ip("192.0.2.4"), Some(b"ada")).is_err(),
-        "six have failed: the name is bounded, too"
+        fail(&attempts, ip("192.0.2.2"), Some(b"ada")).is_err(),
+        "a stranger does not guess on"
     );
-    assert!(fail(&attempts, ip("192.0.2.4"), Some(b"bob")).is_ok());
+    assert!(fail(&attempts, ip("192.0.2.2"), Some(b"bob")).is_ok());
+    for _ in 0..BURST {
+        assert!(fail(&attempts, home, Some(b"ada")).is_ok());
+    }
+    assert_eq!(
+        fail(&attempts, home, Some(b"ada")),
+        Err(10),
+        "it has the bound of any network"
+    );
+    assert!(
+        fail(&attempts, home, Some(b"bob")).is_err(),
+        "whatever the name"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_few_networks_of_a_name_are_known() {
+    let attempts = attempts();
+    let at = |host: usize| ip(&format!("192.0.2.{host}"));
+    for host in 0..=MOST_OF_A_NAME {
+        begin(&attempts, at(host), Some(b"ada"))
+            .unwrap()
+            .succeeded();
+    }
+    fail_from_everywhere(&attempts, b"ada", 2 * NETWORKS_OF_A_NAME);
+    assert!(fail(&attempts, at(0), Some(b"ada")).is_err(), "the oldest");
+    assert!(fail(&attempts, at(1), Some(b"ada")).is_ok());
+    assert!(fail(&attempts, at(MOST_OF_A_NAME), Some(b"ada")).is_ok());
 }
 
 type Placing = BoxFuture<'static, Result<Attempt, AuthenticationRefusal>>;
@@ -79,7 +110,7 @@ fn wait(attempts: &Arc<FailedAttempts>, ip: IpAddr) -> Placing {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_address_and_a_name_fail_a_few_times_and_then_wait() {
+async fn an_address_fails_a_few_times_and_then_waits() {
     let attempts = attempts();
     assert!(fail(&attempts, ip("192.0.2.1"), Some(b"ada")).is_ok());
     assert!(fail(&attempts, ip("192.0.2.1"), Some(b"bob")).is_ok());
@@ -88,14 +119,9 @@ async fn an_address_and_a_name_fail_a_few_times_and_then_wait() {
         Err(10),
         "the address has failed twice"
     );
-    assert!(fail(&attempts, ip("192.0.2.2"), Some(b"ada")).is_ok());
     assert!(
-        fail(&attempts, ip("192.0.2.3"), Some(b"ada")).is_err(),
-        "the name has failed twice"
-    );
-    assert!(
-        fail(&attempts, ip("192.0.2.3"), Some(b"cyd")).is_ok(),
-        "what is refused counts nowhere"
+        fail(&attempts, ip("192.0.2.2"), Some(b"cyd")).is_ok(),
+        "others have their own"
     );
     tokio::time::advance(EMISSION).await;
     assert!(fail(&attempts, ip("192.0.2.1"), None).is_ok());
@@ -375,16 +401,14 @@ impl AttemptModel {
         buckets.extend(
             counted
                 .iter()
-                .filter_map(|((_, name), _)| name.map(|name| format!("1 name {name}"))),
+                .filter_map(|((_, name), _)| name.map(bucket_of_name)),
         );
         for bucket in buckets {
             let (times, _) = bucket.split_once(' ').unwrap();
             let times: u64 = times.parse().unwrap();
             let of_bucket = counted.iter().filter(|(client, _)| {
                 networks(*client).contains(&bucket)
-                    || client
-                        .1
-                        .is_some_and(|name| bucket == format!("1 name {name}"))
+                    || client.1.is_some_and(|name| bucket == bucket_of_name(name))
             });
             let mut at: Vec<u64> = of_bucket.map(|(_, at)| *at).collect();
             at.sort_unstable();
@@ -408,6 +432,11 @@ impl AttemptModel {
             assert!(may_succeed, "{} waits for nothing", CLIENTS[client.0]);
         }
     }
+}
+
+/// A name, after how many times the bound it has.
+fn bucket_of_name(name: u8) -> String {
+    format!("{NETWORKS_OF_A_NAME} name {name}")
 }
 
 /// The networks of a client, each after how many times the bound it has.

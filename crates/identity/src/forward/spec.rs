@@ -55,6 +55,10 @@ pub enum OnServiceFailure {
 }
 
 impl MethodSpec for ForwardSpec {
+    fn takes_any_place(&self) -> bool {
+        true
+    }
+
     /// The fields that only the service can set.
     fn own_fields(&self) -> Vec<HeaderName> {
         let mut fields = self.copy_headers.clone();

@@ -19,7 +19,7 @@ use tollgate_limiter::algorithm::token_bucket::TokenBucket;
 
 use super::SentPassword;
 use super::user_table::{PasswordDigest, UserTable};
-use crate::attempts::shared_checks::{CheckResult, CredentialCheck, PreparedCheck, SharedChecks};
+use crate::attempts::shared_checks::{CheckResult, CredentialCheck, SharedChecks};
 use crate::attempts::{Attempt, FailedAttempts};
 use crate::refusal::AuthenticationRefusal;
 use tollgate_limiter::clock::Instant;
@@ -91,20 +91,15 @@ impl PasswordChecks {
         ip: IpAddr,
     ) -> Result<BoxFuture<'static, CheckResult>, AuthenticationRefusal> {
         // Browsers open several connections at once: these wait for one check.
-        let users = check.users.clone();
-        let known = || users.remembered(&digest).map(Ok);
-        self.running.run(digest, ip, known, || {
-            let name = check.sent.name.as_bytes();
-            let attempt = self.attempts.place(ip, Some(name))?;
-            let check = PasswordHashing {
-                checks: self.clone(),
-                check,
-                digest,
-            };
-            Ok(PreparedCheck {
-                attempt: Some(attempt),
-                check,
-            })
+        let name = check.sent.name.clone();
+        let hashing = PasswordHashing {
+            checks: self.clone(),
+            check,
+            digest,
+        };
+        self.running.run(digest, ip, hashing, || {
+            let attempt = self.attempts.place(ip, Some(name.as_bytes()))?;
+            Ok(Some(attempt))
         })
     }
 }
@@ -112,6 +107,10 @@ impl PasswordChecks {
 impl CredentialCheck for PasswordHashing {
     /// A place among the passwords that wait, and a thread.
     type Resource = [OwnedSemaphorePermit; 2];
+
+    fn known(&self) -> Option<CheckResult> {
+        self.check.users.remembered(&self.digest).map(Ok)
+    }
 
     async fn acquire(
         &mut self,

@@ -49,10 +49,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const FAILURES: u64 = 10;
 const FAILURE_EVERY_US: u64 = 30_000_000;
 
-/// The bound of one name from wherever it is tried, in bounds of a network. Names are known:
-/// an attacker with fewer networks keeps nobody out.
-const NETWORKS_OF_A_NAME: u32 = 20;
-
 /// Unknown tokens from one network, and unknown sessions, at once; then one each
 /// [`TOKEN_FAILURE_EVERY_US`]. They cannot be guessed, so this bounds what the database is asked.
 const TOKEN_FAILURES: u64 = 60;
@@ -102,8 +98,7 @@ impl AccountService {
         cookies: SessionCookies,
         openid: Option<ProviderSignIn>,
     ) -> Result<Self, QuotaError> {
-        let attempts = FailedAttempts::new(bound(FAILURE_EVERY_US, FAILURES)?)
-            .with_known_names(NETWORKS_OF_A_NAME);
+        let attempts = FailedAttempts::new(bound(FAILURE_EVERY_US, FAILURES)?);
         let unknown_secrets = bound(TOKEN_FAILURE_EVERY_US, TOKEN_FAILURES)?;
         let starts = FailedAttempts::new(bound(START_EVERY_US, STARTS)?);
         let refused_starts = FailedAttempts::new(bound(FAILURE_EVERY_US, FAILURES)?);
@@ -170,7 +165,10 @@ impl AccountService {
         )
         .await?;
         match self.people.log_in(name, password).await {
-            Ok(Some(account)) => Ok(account),
+            Ok(Some(account)) => {
+                attempt.succeeded();
+                Ok(account)
+            }
             Ok(None) => {
                 attempt.failed();
                 let object = self.claimed_account(name).await;

@@ -10,6 +10,7 @@ use http::{HeaderName, HeaderValue};
 
 use super::CheckedApplication;
 use crate::report::{Report, ValueProblem, quote};
+use crate::scalar::media_type::media_type;
 use crate::scalar::text::DefinedName;
 use crate::section::common::respond::RawRespond;
 use crate::section::limit::definition::RawLimit;
@@ -22,11 +23,12 @@ use crate::yaml::decode::{Located, Setting};
 const SAFE_FIELDS: [&str; 3] = ["content-language", "content-type", "retry-after"];
 
 /// Beginnings of fields that tell browsers, robots or proxies before the gateway what to do.
-const UNSAFE_BEGINNINGS: [&str; 18] = [
+const UNSAFE_BEGINNINGS: [&str; 19] = [
     "x-accel-",
     "x-archive-files",
     "x-content-type-options",
     "x-dns-prefetch-control",
+    "x-envoy-",
     "x-forwarded-",
     "x-frame-options",
     "x-lighttpd-",
@@ -157,15 +159,13 @@ fn is_safe_field(name: &str) -> bool {
 }
 
 /// Reports a type of bodies that browsers run. Of several with commas between them they take the
-/// last.
+/// last, and one that they cannot read they guess.
 fn check_type(written: &Located<HeaderValue>, report: &mut Report) {
     let text = String::from_utf8_lossy(written.value.as_bytes());
-    let essence = match text.split_once(';') {
-        Some((essence, _)) => essence,
-        None => &text,
+    let is_safe = match media_type(&text) {
+        Some(read) => SAFE_TYPES.contains(&read.essence_str()) || read.suffix() == Some(mime::JSON),
+        None => false,
     };
-    let essence = essence.trim().to_ascii_lowercase();
-    let is_safe = SAFE_TYPES.contains(&&*essence) || essence.ends_with("+json");
     if !is_safe || text.contains(',') {
         let problem = ValueProblem::new(format!(
             "a limit of policies does not answer with {}",

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderName, HeaderValue, StatusCode};
 use serde_json::{Value as Json, json};
 use tollgate_limiter::limit::fixed_response::FixedResponse;
@@ -179,6 +179,18 @@ impl RawRefusal {
     }
 }
 
+/// Keeps browsers from taking the body for another type than the answer says: applications share
+/// hosts, and a text must not become another one's script.
+fn of_its_type(mut answer: FixedResponse) -> FixedResponse {
+    let mut names = answer.headers.iter().map(|(name, _)| name);
+    let has_type = names.clone().any(|name| *name == CONTENT_TYPE);
+    if has_type && !names.any(|name| *name == X_CONTENT_TYPE_OPTIONS) {
+        let nosniff = HeaderValue::from_static("nosniff");
+        answer.headers.push((X_CONTENT_TYPE_OPTIONS, nosniff));
+    }
+    answer
+}
+
 impl RawQueue {
     /// The bounds of the queue. `None`: a mistake was reported.
     pub fn build(&self) -> Option<Queueing> {
@@ -264,7 +276,9 @@ pub fn on_limit(
     let enforced = enforce.value();
     let on_limit = match setting.valid()? {
         RawOnLimit::Reject(None) => OnLimit::Reject,
-        RawOnLimit::Reject(Some(refusal)) => OnLimit::Answer(Arc::new(refusal.build(report)?)),
+        RawOnLimit::Reject(Some(refusal)) => {
+            OnLimit::Answer(Arc::new(of_its_type(refusal.build(report)?)))
+        }
         RawOnLimit::Queue(queue) => OnLimit::Queue(queue.build()?),
         RawOnLimit::Degrade(degrade) => {
             OnLimit::Degrade(self::degrade(degrade, upstreams, report)?)
@@ -294,6 +308,6 @@ fn degrade(
         )),
         RawDegrade::Respond(respond) => respond
             .build(report)
-            .map(|respond| Degrade::Respond(Arc::new(respond))),
+            .map(|respond| Degrade::Respond(Arc::new(of_its_type(respond)))),
     }
 }

@@ -24,7 +24,7 @@ use tollgate_limiter::store::hash_reader::FieldValue;
 
 use self::cache::{CachedKey, StoredKeyCache};
 use super::spec::StoredKeySpec;
-use crate::attempts::shared_checks::{CheckResult, CredentialCheck, PreparedCheck, SharedChecks};
+use crate::attempts::shared_checks::{CheckResult, CredentialCheck, SharedChecks};
 use crate::attempts::{Attempt, FailedAttempts};
 use crate::key_table::{CredentialHash, hash};
 use crate::refusal::AuthenticationRefusal;
@@ -73,7 +73,7 @@ struct LookupCounters {
 struct KeyCall {
     keys: Arc<StoredKeys>,
     key: CredentialHash,
-    call: BoxFuture<'static, Result<FieldValue, StoreError>>,
+    limiter: Limiter,
 }
 
 /// The verdict on a key, or the wait for it.
@@ -127,15 +127,6 @@ impl StoredKeys {
         }
     }
 
-    /// The result of a check that the cache has.
-    fn known_result(&self, key: &CredentialHash) -> Option<CheckResult> {
-        match self.cache.find(key) {
-            CachedKey::Known(identity) => Some(Ok(identity)),
-            CachedKey::Unknown => Some(Err(UNKNOWN)),
-            CachedKey::Stale(_) => None,
-        }
-    }
-
     /// Begins to read a key, or joins the requests that wait for it.
     fn start(
         self: &Arc<Self>,
@@ -144,25 +135,20 @@ impl StoredKeys {
         client_ip: IpAddr,
         limiter: &Limiter,
     ) -> Result<BoxFuture<'static, CheckResult>, AuthenticationRefusal> {
-        let known = || self.known_result(&key);
-        self.reading.run(key, client_ip, known, || {
+        let check = KeyCall {
+            keys: self.clone(),
+            key,
+            limiter: limiter.clone(),
+        };
+        self.reading.run(key, client_ip, check, || {
             if self.is_paused() {
                 return Err(AWAY);
             }
-            let call = limiter
-                .read_hash(self.spec.hash.clone(), field(&key))
-                .ok_or(AWAY)?;
-            let attempt = if is_attempt {
-                Some(self.attempts.place(client_ip, None)?)
+            if is_attempt {
+                Ok(Some(self.attempts.place(client_ip, None)?))
             } else {
-                None
-            };
-            let check = KeyCall {
-                keys: self.clone(),
-                key,
-                call,
-            };
-            Ok(PreparedCheck { attempt, check })
+                Ok(None)
+            }
         })
     }
 
@@ -228,6 +214,14 @@ impl CredentialCheck for KeyCall {
     /// A place among the calls.
     type Resource = OwnedSemaphorePermit;
 
+    fn known(&self) -> Option<CheckResult> {
+        match self.keys.cache.find(&self.key) {
+            CachedKey::Known(identity) => Some(Ok(identity)),
+            CachedKey::Unknown => Some(Err(UNKNOWN)),
+            CachedKey::Stale(_) => None,
+        }
+    }
+
     async fn acquire(&mut self, _: Instant) -> Result<Self::Resource, AuthenticationRefusal> {
         // Calls may have failed while this one waited.
         if self.keys.is_paused() {
@@ -240,10 +234,15 @@ impl CredentialCheck for KeyCall {
             .map_err(|_| BUSY)
     }
 
-    async fn check(self, call: Self::Resource, attempt: Option<Attempt>) -> CheckResult {
+    async fn check(self, place: Self::Resource, attempt: Option<Attempt>) -> CheckResult {
         let began = clock::now();
-        let read = self.call.await;
-        drop(call);
+        let hash = self.keys.spec.hash.clone();
+        let Some(call) = self.limiter.read_hash(hash, field(&self.key)) else {
+            attempt.into_iter().for_each(Attempt::succeeded);
+            return Err(AWAY);
+        };
+        let read = call.await;
+        drop(place);
         let result = self.keys.learn(self.key, read, began);
         if result != Err(UNKNOWN) {
             attempt.into_iter().for_each(Attempt::succeeded);
