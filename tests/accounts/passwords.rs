@@ -501,7 +501,6 @@ fn nobody_fills_the_audit_log_by_their_own_account() {
 
 #[test]
 fn a_form_with_a_wrong_password_keeps_all_else_that_it_had() {
-    let _turn = turns::beside_others();
     let house = House::with(&[("ada", &["--admin"]), ("bob", &["--operator"])]);
     let ada = house.sign_in("ada");
     let fields = [

@@ -77,7 +77,9 @@ pub fn remove(place: &CredentialPlace, request: &mut Request<Body>) {
     match place {
         CredentialPlace::Header(name) => {
             let headers = request.headers_mut();
-            fields::remove(headers, |other| is_same_variable(other.as_str(), name.as_str()));
+            fields::remove(headers, |other| {
+                is_same_variable(other.as_str(), name.as_str())
+            });
         }
         CredentialPlace::Scheme(scheme) => {
             let headers = request.headers_mut();

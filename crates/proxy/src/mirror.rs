@@ -171,7 +171,9 @@ fn head_of(request: &Request<Body>) -> Request<Body> {
     let fields = copy.headers_mut();
     // Connection is settled first, or a client could have the mark removed again.
     headers::settle_connection(fields);
-    fields::remove(fields, |name| is_same_variable(name.as_str(), X_MIRRORED.as_str()));
+    fields::remove(fields, |name| {
+        is_same_variable(name.as_str(), X_MIRRORED.as_str())
+    });
     fields.remove(EXPECT);
     fields.insert(X_MIRRORED, HeaderValue::from_static("1"));
     copy

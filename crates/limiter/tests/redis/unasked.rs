@@ -20,8 +20,7 @@ async fn a_node_without_requests_notices_that_the_store_is_away_and_back() {
     server.command(&["ACL", "SETUSER", "gate", "-evalsha", "-eval"]);
     eventually("it notices a refusal", || async { node.breaker.is_open() }).await;
     eventually("it says so", || async {
-        log.text()
-            .contains("the fleet does not hear of this node")
+        log.text().contains("the fleet does not hear of this node")
     })
     .await;
     server.command(&["ACL", "SETUSER", "gate", "+@all"]);
