@@ -107,7 +107,7 @@ impl Heartbeat {
             let begun_us = clock::monotonic_micros();
             match self.beat(&known).await {
                 Ok(beat) => {
-                    // A beat writes, as requests do: its answer proves more than an open connection.
+                    // A beat writes, as requests do. Its answer proves more than a connection.
                     if !is_reached {
                         tracing::info!(store = %self.url, "the store is reached");
                         is_reached = true;

@@ -152,7 +152,7 @@ async fn a_right_that_is_taken_away_is_an_outage_until_it_is_given_back() {
     let spec = spec(&server);
     let node = LimiterNode::started(&spec).await;
     server.command(&["ACL", "SETUSER", "gate", "resetkeys"]);
-    node.notices_the_outage(&spec).await;
+    node.notices_the_outage().await;
     server.command(&["ACL", "SETUSER", "gate", "~t:*"]);
     node.recovers().await;
 }
