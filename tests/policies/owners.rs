@@ -7,7 +7,7 @@ use tollgate_policies::people::{ApplicationRole, Rights};
 
 use crate::editor::{await_revision, first_edits, owning, routes, spend};
 use crate::port::{Port, PortAnswer, file};
-use crate::process::Gateway;
+use crate::process::{Gateway, status};
 use crate::scene::{Scene, new_database};
 use crate::visit::Visit;
 
@@ -195,6 +195,41 @@ fn an_owner_of_one_application_cannot_touch_the_route_of_another() {
 }
 
 /// Two lists that have one route are an admin's mistake, which names both.
+/// A condition is met by any line of its field, so a request may meet those of two routes.
+#[test]
+fn an_owner_takes_no_request_with_a_line_for_each_of_two_routes() {
+    let _turn = turns::beside_others();
+    let (folder, url, editor) = new_database();
+    editor.commit(vec![
+        owning(&["everything"]),
+        bank(ObjectKind::Application, "bank", json!({"routes": ["pay"]})),
+    ]);
+    let file = routes(&url, folder.path(), "")
+        + "  - {name: everything, match: {path: /*}, respond: {status: 200}}
+  - {name: pay, match: {path: /pay, headers: {x-tenant: bank}}, respond: {status: 401}}
+";
+    let gateway = Gateway::start(&file);
+    await_revision(&gateway, 1);
+    let pay = || {
+        let url = gateway.url("/pay");
+        status(&["-H", "x-tenant: bank", "-H", "x-tenant: shop", &url])
+    };
+    assert_eq!(pay(), 401);
+    let rights = Rights::new("shop", ApplicationRole::Owner);
+    let owner = Port::of(&gateway, &editor, "owner", rights);
+    let part =
+        json!({"route": "everything", "match": {"path": "/pay", "headers": {"x-tenant": "shop"}}});
+    let answer = owner.put(&format!("{SHOP}/resources/pay?reason=x"), "", &part);
+    let expected = (
+        422,
+        "applications.shop.resources.pay.match",
+        "some of its requests are those of route \"pay\"",
+        "narrow it: a part has only requests that its own route has without it",
+    );
+    assert_eq!(mistake(&answer), expected);
+    assert_eq!(pay(), 401);
+}
+
 #[test]
 fn a_route_is_given_to_one_application_alone() {
     let Scene {

@@ -384,6 +384,35 @@ fn only_canary_nodes_act_on_a_candidate_and_judge_it() {
     assert_eq!(passed(&nodes.nodes[1], "bob", 3), 3);
 }
 
+/// A stop changes policies alone, so none of the files that the configuration names is read for it.
+#[test]
+fn a_node_stops_a_candidate_while_a_file_of_its_configuration_is_gone() {
+    let _turn = turns::among_few();
+    let folder = tempfile::tempdir().unwrap();
+    let (url, _editor) = sqlite(folder.path(), &tight(&json!("100%")));
+    let page = folder.path().join("page.html");
+    fs::write(&page, "away").unwrap();
+    let users = folder.path().join("htpasswd");
+    let hashed = "ada:$2y$04$LnGkMOMx3Dyuw0b4zOhdeeSYN0ssa1qPTQJmFzlIEFbWLBuvhuYge\n";
+    fs::write(&users, hashed).unwrap();
+    let more = format!(
+        "authenticators: {{users: {{basic: {{users: '{}'}}}}}}
+error_pages: [{{status: [5xx], type: text/html, file: '{}'}}]",
+        users.display(),
+        page.display()
+    );
+    let node = Gateway::start(&routes(&url, folder.path(), &more));
+    await_revision(&node, 1);
+    fs::remove_file(&users).unwrap();
+    fs::remove_file(&page).unwrap();
+    assert_eq!(passed(&node, "eve", 3), 1);
+    let traffic = Traffic::start(&node, "/orders/1", 4);
+    eventually("its limit holds alone", || {
+        (passed(&node, "ada", 3) == 3).then_some(())
+    });
+    drop(traffic);
+}
+
 #[test]
 fn nodes_stop_at_once_while_the_database_is_away_and_one_of_them_commits_when_it_is_back() {
     let _turn = turns::among_few();
