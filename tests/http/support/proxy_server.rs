@@ -13,9 +13,7 @@ use tollgate_limiter::limit::client_address::TrustedProxies;
 use tollgate_limiter::request::permit::Unanswered;
 use tollgate_proxy::message::forwarded::ClientOrigin;
 use tollgate_proxy::report::{ForwardReport, SentMark};
-use tollgate_proxy::upstream::bounds::UpstreamBounds;
-use tollgate_proxy::upstream::health::Percentage;
-use tollgate_proxy::upstream::{Balance, Destination, Http2Policy, Upstream, UpstreamSpec};
+use tollgate_proxy::upstream::{Destination, Upstream, UpstreamSpec};
 use tollgate_proxy::{Proxy, RequestSource, RetryTerms};
 use tollgate_server::{
     self, ConnectionInfo, ConnectionLimit, Drained, Handler, InterimSlot, drain,
