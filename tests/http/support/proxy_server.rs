@@ -13,7 +13,6 @@ use tollgate_limiter::limit::client_address::TrustedProxies;
 use tollgate_limiter::request::permit::Unanswered;
 use tollgate_proxy::message::forwarded::ClientOrigin;
 use tollgate_proxy::report::{ForwardReport, SentMark};
-
 use tollgate_proxy::upstream::{Destination, Upstream, UpstreamSpec};
 use tollgate_proxy::{Proxy, RequestSource, RetryTerms};
 use tollgate_server::{

@@ -92,8 +92,10 @@ table! {
     Counter "tollgate_password_hashes_total" ["authenticator"]:
         "[passwords that were hashed](passwords.md#watching-it) to be checked",
     Counter "tollgate_ratelimit_decisions_total" ["limit", "verdict", "decided_by"]:
-        "[who decided](how-it-works.md#who-decides) on each limit, and how: `redis`, `lease` \
-         (tokens taken ahead), `denial_cache` (Redis has denied the key within the last second), or `local`",
+        "[decisions](how-it-works.md#who-decides) on each limit: `allowed`, `denied`, `degraded`, `exempt`, and `shadow_allowed` or \
+         `shadow_denied` of a limit that does not act. They were made by `redis`, by tokens taken \
+         ahead (`lease`), by a denial of the last second that this node remembers (`denial_cache`), or by this node \
+         (`local`: there is no store, or it is away)",
     Gauge "tollgate_ratelimit_queue_waiting" ["limit"]: "requests that wait for their tokens",
     Histogram(REQUEST_BUCKETS) "tollgate_ratelimit_queue_wait_seconds" ["limit"]:
         "how long requests waited for their tokens",
@@ -115,7 +117,8 @@ table! {
         "[keys that Redis evicted](configuration/store.md#memory) to make room, whosesoever, since this node \
          began to look",
     Counter "tollgate_store_calls_total" ["outcome"]:
-        "calls to Redis; calls with `late` were counted as `timeout` before",
+        "calls to Redis: `ok`, or [why not](operating.md#surviving-an-outage-of-the-store); calls \
+         with `late` were counted as `timeout` before",
     Histogram(STORE_BUCKETS) "tollgate_store_call_duration_seconds" []:
         "how long calls to Redis took",
     Histogram(BATCH_BUCKETS) "tollgate_store_batch_requests" []:
@@ -130,7 +133,9 @@ table! {
     Counter "tollgate_store_adjustments_failed_total" []:
         "charges and refunds that Redis did not confirm in time; they are sent again, and count \
          once",
-    Counter "tollgate_plan_lookups_total" ["outcome"]: "values looked up in hashes of plans",
+    Counter "tollgate_plan_lookups_total" ["outcome"]:
+        "values looked up in hashes of plans: `found`, `none`, `invalid` (a text that is no plan), \
+         `failed` (no answer), `skipped` (too many wait)",
     Gauge "tollgate_fleet_heartbeat_up" []:
         "1 while the fleet hears of this node, 0 while its heartbeats fail",
     Gauge "tollgate_fleet_nodes" []: "nodes of the fleet, by their heartbeats in Redis",
@@ -227,7 +232,7 @@ table! {
         "[candidates](rollouts.md) that this node `stopped`, and that its commits `aborted` or \
          `promoted`; all start at 0",
     Counter "tollgate_admin_changes_total" ["action"]:
-        "buckets that operators reset or gave tokens, through this node",
+        "buckets that operators changed through this node: `reset`, or given tokens (`grant`)",
     Counter "tollgate_access_log_dropped_total" []:
         "lines of the [access log](access-log.md#when-lines-are-lost) that were lost: their reader \
          was too slow, or they could not be written",

@@ -86,6 +86,29 @@ fn every_metric_in_the_sources_has_a_row_with_its_kind_and_labels_and_every_row_
     );
 }
 
+/// Labels whose values are ours.
+const NAMED_VALUES: [&str; 7] = [
+    "action",
+    "decided_by",
+    "kind",
+    "outcome",
+    "reason",
+    "to",
+    "verdict",
+];
+
+#[test]
+fn the_values_of_a_label_are_named_where_its_metric_is() {
+    for metric in METRICS {
+        let has_values = metric
+            .labels
+            .iter()
+            .any(|label| NAMED_VALUES.contains(label));
+        let is_named = metric.meaning.contains('`') || metric.meaning.contains("](");
+        assert!(!has_values || is_named, "{}", metric.name);
+    }
+}
+
 fn signature(metric: &Metric) -> String {
     let kind = match metric.kind {
         MetricKind::Counter => "counter",
