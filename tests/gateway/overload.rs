@@ -66,6 +66,35 @@ fn idle_clients_beyond_the_descriptors_leave_a_working_upstream_reachable() {
 }
 
 #[test]
+fn clients_that_say_nothing_push_out_no_client_that_is_served() {
+    let _turn = turns::beside_others();
+    let gateway = Gateway::start_with_limit("-n 100", &routes(upstream(&Arc::default()), ""));
+    let mut served = TcpStream::connect(gateway.listeners[0]).unwrap();
+    is_served(&mut served);
+    let silent: Vec<_> = (0..120)
+        .map(|_| TcpStream::connect(gateway.listeners[0]).unwrap())
+        .collect();
+    // 24 of them have a place.
+    eventually("all others have made room", || {
+        (gateway.metric("tollgate_connections_closed_for_room_total") >= 97.0).then_some(())
+    });
+    is_served(&mut served);
+    drop(silent);
+}
+
+fn is_served(client: &mut TcpStream) {
+    write!(client, "GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    while !answer.ends_with("ok") {
+        let mut bytes = [0; 4096];
+        let read = client.read(&mut bytes).unwrap();
+        assert!(read > 0, "the connection is closed: {answer:?}");
+        answer += &String::from_utf8_lossy(&bytes[..read]);
+    }
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer:?}");
+}
+
+#[test]
 fn a_request_that_is_shed_is_charged_to_no_limit() {
     let gate = Arc::default();
     let upstream = upstream(&gate);

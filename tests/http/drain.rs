@@ -11,7 +11,9 @@ use http_body_util::Empty;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 use tollgate_server::{self as server, worker};
+use tollgate_spec::listener::ListenerSpec;
 use tollgate_testing::raw_http::RawClient;
+use tollgate_testing::raw_http2::{END_STREAM, FrameClient, HEADERS, request};
 use tollgate_testing::{PATIENCE, until};
 use tollgate_wire::transport::listening_socket::AcceptingSocket;
 
@@ -135,6 +137,19 @@ async fn an_http_2_connection_ends_after_its_requests() {
     assert_eq!(response.await.unwrap().unwrap().status(), 200);
     connection.await.unwrap().unwrap();
     assert_eq!(stopped.await.unwrap(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_http_2_client_that_is_gone_without_a_word_is_not_waited_for() {
+    let server = TestServer::start(ListenerSpec {
+        header_timeout: PATIENCE * 100,
+        ..spec()
+    });
+    let mut gone = FrameClient::connect(server.address).await;
+    gone.request(1, END_STREAM, &request("GET", "/a", &[]))
+        .await;
+    assert_eq!(gone.next(HEADERS).await.status(), 200);
+    assert_eq!(server.stop(PATIENCE).await, 0);
 }
 
 #[test]

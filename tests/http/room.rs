@@ -88,6 +88,20 @@ async fn an_idle_http_2_connection_makes_room_with_a_goaway() {
 }
 
 #[tokio::test]
+async fn an_idle_http_2_client_that_is_gone_without_a_word_makes_room() {
+    let server = TestServer::start(ListenerSpec {
+        max_connections: 1,
+        header_timeout: PATIENCE * 100,
+        ..spec()
+    });
+    let mut gone = FrameClient::connect(server.address).await;
+    gone.request(1, END_STREAM, &request("GET", "/a", &[]))
+        .await;
+    assert_eq!(gone.next(HEADERS).await.status(), 200);
+    is_answered(&mut server.connect().await).await;
+}
+
+#[tokio::test]
 async fn an_http_2_client_that_goes_on_after_its_goaway_makes_room_in_the_end() {
     let limits = ListenerSpec {
         header_timeout: Duration::from_secs(2),

@@ -169,7 +169,7 @@ async fn open_in_steps<H: Handler>(
         named = context
             .read_proxy_header(&mut stream, &mut early, peer, activity)
             .await?;
-        activity.set_idle(clock::now());
+        activity.set_unused(clock::now());
         if let Some(client) = named {
             admitted = context
                 .limit
@@ -195,7 +195,7 @@ async fn open_in_steps<H: Handler>(
             OpenedConnection::in_clear(stream, early.freeze(), info)
         }
     };
-    activity.set_idle(clock::now());
+    activity.set_unused(clock::now());
     opened.info.is_unnamed = named.is_none();
     opened.named = admitted;
     Some(opened)

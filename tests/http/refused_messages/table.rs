@@ -858,6 +858,16 @@ fn chunks() -> Group {
         "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{extensions}0\r\n\r\n"
     );
     group.http_1("extensions over 8 KiB", "RFC 9112 §7.1.1", &message, BAD);
+    let message = format!(
+        "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n{}\r\n",
+        "x: y\r\n".repeat(101)
+    );
+    group.http_1(
+        "more trailers than `max_headers`",
+        "RFC 6585 §5",
+        &message,
+        BAD,
+    );
     group
 }
 
@@ -920,10 +930,10 @@ fn pseudo_fields() -> Group {
     );
     for (what, rule, trailer, outcome) in [
         (
-            "a pseudo-field in trailers: the library drops it",
+            "a pseudo-field in trailers",
             "RFC 9113 §8.1",
             (":path", "/"),
-            Outcome::Taken,
+            RESET,
         ),
         (
             "a trailer with a NUL",
@@ -940,5 +950,21 @@ fn pseudo_fields() -> Group {
         ];
         group.push(what, rule, None, Some((frames.concat(), outcome)));
     }
+    let trailers = block(&[("x", "y"); 101]);
+    let frames = [
+        raw_http2::frame(
+            HEADERS,
+            END_HEADERS,
+            1,
+            &block(&raw_http2::request("POST", "/", &[])),
+        ),
+        raw_http2::frame(HEADERS, END_HEADERS | END_STREAM, 1, &trailers),
+    ];
+    group.push(
+        "more trailers than `max_headers`",
+        "RFC 6585 §5",
+        None,
+        Some((frames.concat(), BAD)),
+    );
     group
 }

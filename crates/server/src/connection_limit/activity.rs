@@ -1,5 +1,5 @@
 //! The activity of client connections: the connection that is idle for longest can make room for
-//! another.
+//! another, those that never asked for anything before all others.
 //!
 //! Guarantees that a connection with a request under way is never asked to close, and that a
 //! request costs two stores.
@@ -22,11 +22,17 @@ use tollgate_limiter::clock::{self, Instant};
 /// request.
 const LEAST_IDLE: Duration = Duration::from_millis(100);
 
-/// Candidates of one search. A search looks at every connection: its result must serve for many.
+/// Candidates of one search, and how long they serve. A search looks at every connection: its
+/// result must serve for many.
 const CANDIDATES: usize = 64;
+const LIFETIME: Duration = Duration::from_millis(100);
 
 /// The value of `idle_since` while a request is under way.
 const ACTIVE: u64 = u64::MAX;
+
+/// The bit of `idle_since` that tells connections which have had a request from those that have had
+/// none. It is above all times, and so the others come first.
+const SERVED: u64 = 1 << 62;
 
 /// The activity of a client's connection.
 #[derive(Debug)]
@@ -35,7 +41,7 @@ pub struct ClientActivity {
     listener: usize,
     /// The time from which `idle_since` counts.
     epoch: Instant,
-    /// Microseconds after `epoch`, or [`ACTIVE`].
+    /// Microseconds after `epoch`, with [`SERVED`] or without, or [`ACTIVE`].
     idle_since: AtomicU64,
     must_close: AtomicBool,
     waker: OnceLock<Waker>,
@@ -59,6 +65,8 @@ struct OpenClients {
 #[derive(Debug, Default)]
 struct Candidates {
     listener: Option<usize>,
+    /// Microseconds after the epoch.
+    searched_at: u64,
     queue: VecDeque<(u64, Arc<ClientActivity>)>,
 }
 
@@ -74,13 +82,25 @@ impl ClientActivity {
         self.idle_since.store(ACTIVE, Relaxed);
     }
 
-    /// Nothing is under way since `now`. A connection that was asked to close is not asked again.
+    /// No request is under way since `now`, and there was one. A connection that was asked to close
+    /// is not asked again.
     pub fn set_idle(&self, now: Instant) {
-        if self.must_close() {
-            return;
+        self.set_idle_since(SERVED | self.micros_until(now));
+    }
+
+    /// No request has come by `now`.
+    pub fn set_unused(&self, now: Instant) {
+        self.set_idle_since(self.micros_until(now));
+    }
+
+    fn set_idle_since(&self, since: u64) {
+        if !self.must_close() {
+            self.idle_since.store(since, Relaxed);
         }
-        self.idle_since
-            .store(micros(now.saturating_duration_since(self.epoch)), Relaxed);
+    }
+
+    fn micros_until(&self, now: Instant) -> u64 {
+        micros(now.saturating_duration_since(self.epoch))
     }
 
     /// The result of `opening`. `None`: the connection is to close, since its client is silent and
@@ -141,18 +161,18 @@ impl ClientConnections {
     /// Asks the connection that is idle for longest to close, of all or of one `listener`. False:
     /// none is idle.
     pub fn close_longest_idle(&self, listener: Option<usize>) -> bool {
-        let Some(latest) = clock::now()
-            .saturating_duration_since(self.epoch)
-            .checked_sub(LEAST_IDLE)
-        else {
+        let now = micros(clock::now().saturating_duration_since(self.epoch));
+        let Some(latest) = now.checked_sub(micros(LEAST_IDLE)) else {
             return false;
         };
         let mut candidates = self.candidates.lock();
+        let are_old = candidates.searched_at + micros(LIFETIME) <= now;
         for searched in [false, true] {
-            if searched || candidates.listener != listener {
+            if searched || are_old || candidates.listener != listener {
                 *candidates = Candidates {
                     listener,
-                    queue: self.search(listener, micros(latest)),
+                    searched_at: now,
+                    queue: self.search(listener, latest),
                 };
             }
             while let Some((idle_since, activity)) = candidates.queue.pop_front() {
@@ -176,12 +196,20 @@ impl ClientConnections {
     fn search(&self, listener: Option<usize>, latest: u64) -> VecDeque<(u64, Arc<ClientActivity>)> {
         let open = self.open.lock();
         let mut idle = Vec::new();
+        let mut has_unused = false;
         for activity in open.by_number.values() {
+            if listener.is_some_and(|only| only != activity.listener) {
+                continue;
+            }
             let idle_since = activity.idle_since.load(Relaxed);
-            let is_searched = listener.is_none_or(|only| only == activity.listener);
-            if is_searched && idle_since <= latest {
+            has_unused |= idle_since & SERVED == 0;
+            if idle_since != ACTIVE && idle_since & !SERVED <= latest {
                 idle.push((idle_since, activity));
             }
+        }
+        // Clients that have just come are waited for, so that they do not push out the others.
+        if has_unused {
+            idle.retain(|(idle_since, _)| idle_since & SERVED == 0);
         }
         if idle.len() > CANDIDATES {
             idle.select_nth_unstable_by_key(CANDIDATES, |(idle_since, _)| *idle_since);
@@ -237,6 +265,29 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn those_that_never_asked_for_anything_close_before_those_that_did() {
+        let connections = ClientConnections::default();
+        let [served, silent, secured] = [0; 3].map(|listener| connections.add(listener));
+        served.1.set_active();
+        served.1.set_idle(clock::now());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        // A handshake that has ended is no request.
+        secured.1.set_active();
+        secured.1.set_unused(clock::now());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let newest = connections.add(0);
+        let mut order = Vec::new();
+        while connections.close_longest_idle(None) {
+            order.push([&served, &silent, &secured].map(|(_, one)| one.must_close()));
+        }
+        assert_eq!(order, [[false, true, false], [false, true, true]]);
+        assert!(!newest.1.must_close(), "it may be about to ask");
+        tokio::time::advance(LEAST_IDLE).await;
+        assert!(connections.close_longest_idle(None) && newest.1.must_close());
+        assert!(connections.close_longest_idle(None) && served.1.must_close());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn one_that_was_used_since_the_search_or_has_closed_is_passed_over() {
         let connections = ClientConnections::default();
         tokio::time::advance(Duration::from_secs(1)).await;
@@ -244,7 +295,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(1)).await;
         let _ = connections.add(0);
         let oldest = connections.add(0);
-        oldest.1.set_idle(connections.epoch);
+        oldest.1.set_unused(connections.epoch);
         assert!(connections.close_longest_idle(None) && oldest.1.must_close());
         connections.remove(gone.0);
         drop(gone);

@@ -8,10 +8,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU8};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use h2::StreamId;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::frame_parser::{FrameParser, Violation};
@@ -49,6 +50,8 @@ pub struct Traffic {
     pub acknowledged: AtomicBool,
     /// The rule that the client broke. Nothing is read any more.
     violation: AtomicU8,
+    /// A stream with malformed trailers, until its task knows; 0: none.
+    malformed: AtomicU32,
 }
 
 impl Traffic {
@@ -60,8 +63,25 @@ impl Traffic {
             Violation::ControlFrames => 3,
             Violation::Resets => 4,
             Violation::Window => 5,
+            Violation::Trailers => 6,
         };
         let _ = self.violation.compare_exchange(0, code, Relaxed, Relaxed);
+    }
+
+    /// Records a stream with malformed trailers. The connection ends if another is not known yet.
+    fn record_malformed(&self, stream: u32) {
+        if self.malformed.swap(stream, Relaxed) != 0 {
+            self.violate(Violation::Trailers);
+        }
+    }
+
+    /// Whether the trailers of this stream are malformed. True once.
+    pub fn is_malformed(&self, stream: StreamId) -> bool {
+        let is_malformed = self.malformed.load(Relaxed) == stream.as_u32();
+        if is_malformed {
+            self.malformed.store(0, Relaxed);
+        }
+        is_malformed
     }
 
     /// The reason why the connection must end.
@@ -72,6 +92,7 @@ impl Traffic {
             3 => Some(Violation::ControlFrames),
             4 => Some(Violation::Resets),
             5 => Some(Violation::Window),
+            6 => Some(Violation::Trailers),
             _ => None,
         }
     }
@@ -101,6 +122,9 @@ impl<S> ClientSocket<S> {
         traffic.finished.store(frames.finished, Relaxed);
         traffic.unfinished.store(frames.is_unfinished(), Relaxed);
         traffic.acknowledged.store(frames.acknowledged, Relaxed);
+        if let Some(stream) = frames.malformed.take() {
+            traffic.record_malformed(stream);
+        }
         let Err((good, violation)) = followed else {
             return Poll::Ready(());
         };

@@ -89,6 +89,10 @@ impl<H: Handler, S: Io> H2Connection<H, S> {
             let traffic = &self.session.traffic;
             if let Some(violation) = traffic.violation() {
                 self.close(violation.reason());
+            } else if leave.activity.must_close() && !self.http.has_streams() {
+                // Another client waits, and this one may be gone. NO_ERROR says which requests were
+                // not begun.
+                self.close(Reason::NO_ERROR);
             } else if leave.is_given() && !self.deadlines.is_leaving() {
                 self.go_away();
             } else if traffic.write_blocked.load(Relaxed) || !self.session.reset_broken() {
@@ -109,6 +113,8 @@ impl<H: Handler, S: Io> H2Connection<H, S> {
         if std::mem::replace(&mut self.busy, busy) != busy {
             if busy {
                 activity.set_active()
+            } else if self.deadlines.awaits_first_request() {
+                activity.set_unused(clock::now())
             } else {
                 activity.set_idle(clock::now())
             }

@@ -112,12 +112,18 @@ impl Deadlines {
         }
     }
 
-    /// Whether requests come too late: the client was sent GOAWAY long ago.
+    /// Whether requests come too late: the client was sent GOAWAY long ago, and makes requests all
+    /// the same.
     pub fn refuses_requests(&self) -> bool {
         match self.left_at {
             Some(left_at) => clock::now() >= left_at + ClientWait::LastStream.limit(&self.timeouts),
             None => false,
         }
+    }
+
+    /// Whether no request has come yet.
+    pub fn awaits_first_request(&self) -> bool {
+        matches!(self.state, RequestState::Fresh(_))
     }
 
     pub fn is_leaving(&self) -> bool {
@@ -204,7 +210,7 @@ impl Deadlines {
                 next.reduce(self.end(ClientWait::RequestHead, since), Due::Close);
             }
             RequestState::Leaving(since) => {
-                next.reduce(self.end(ClientWait::LastStream, since), Due::Close);
+                next.reduce(self.end(ClientWait::LastRequest, since), Due::Close);
             }
             RequestState::Idle(since) => {
                 next.reduce(self.end(ClientWait::NextRequest, since), Due::GoAway);
@@ -310,6 +316,15 @@ mod tests {
         assert_eq!(due(&mut deadlines, &traffic, false).await, (Due::Close, 1));
         deadlines.record_request();
         assert_eq!(due(&mut deadlines, &traffic, false).await, (Due::GoAway, 5));
+        deadlines.record_go_away();
+        assert_eq!(due(&mut deadlines, &traffic, false).await, (Due::Close, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_without_requests_does_not_have_the_time_of_a_head_to_leave() {
+        let mut deadlines = Deadlines::new(ClientTimeouts::new(SECOND * 9, SECOND, SECOND));
+        let traffic = acknowledged();
+        deadlines.record_request();
         deadlines.record_go_away();
         assert_eq!(due(&mut deadlines, &traffic, false).await, (Due::Close, 1));
     }

@@ -6,6 +6,7 @@
 
 use h2::Reason;
 
+use super::trailer_start::TrailerStart;
 use tollgate_limiter::clock::{self, Instant};
 
 /// Frames without content that a client may send ahead of its content: Envoy's bound on control
@@ -53,6 +54,8 @@ pub enum Violation {
     FrameSize,
     /// A window above 2^31 - 1 (RFC 9113 §6.5.2).
     Window,
+    /// More streams with malformed trailers than one at a time (RFC 9113 §8.1, §5.4.1).
+    Trailers,
     /// More frames without content than the content pays for.
     ControlFrames,
     /// More requests reset right after they were made than a client needs, or while it takes
@@ -89,13 +92,19 @@ pub struct FrameParser {
     pub acknowledged: bool,
     /// Units that have come whole: header blocks, and other frames.
     pub finished: u64,
+    /// The latest stream that the client has opened.
+    opened: u32,
+    /// The start of a trailer section, while it is being read.
+    trailers: Option<TrailerStart>,
+    /// The stream whose trailer section begins with a pseudo-field.
+    pub malformed: Option<u32>,
 }
 
 impl Violation {
     /// The error code for the client (RFC 9113 §7).
     pub fn reason(self) -> Reason {
         match self {
-            Self::Preface => Reason::PROTOCOL_ERROR,
+            Self::Preface | Self::Trailers => Reason::PROTOCOL_ERROR,
             Self::FrameSize => Reason::FRAME_SIZE_ERROR,
             Self::Window => Reason::FLOW_CONTROL_ERROR,
             Self::ControlFrames | Self::Resets => Reason::ENHANCE_YOUR_CALM,
@@ -122,6 +131,9 @@ impl FrameParser {
             unread_resets: 0,
             acknowledged: false,
             finished: 0,
+            opened: 0,
+            trailers: None,
+            malformed: None,
         }
     }
 
@@ -140,10 +152,8 @@ impl FrameParser {
         while !read.is_empty() {
             if self.payload > 0 {
                 let skipped = self.payload.min(read.len());
-                if self.kind == SETTINGS {
-                    self.read_settings(&read[..skipped])
-                        .map_err(|violation| (length - read.len(), violation))?;
-                }
+                self.read_payload(&read[..skipped])
+                    .map_err(|violation| (length - read.len(), violation))?;
                 self.payload -= skipped;
                 read = &read[skipped..];
                 self.end_frame();
@@ -193,6 +203,7 @@ impl FrameParser {
         }
         match kind {
             HEADERS => {
+                self.begin_section(flags);
                 self.in_block = flags & END_HEADERS == 0;
                 self.budget = (self.budget + FRAMES_PER_REQUEST).min(CONTROL_FRAMES);
             }
@@ -205,6 +216,36 @@ impl FrameParser {
             }
             // Answers are charged like the rest: the gateway asks for few, and others are a flood.
             _ => self.charge()?,
+        }
+        Ok(())
+    }
+
+    /// A section on a stream that is open already has trailers.
+    fn begin_section(&mut self, flags: u8) {
+        let [.., high, upper, lower, low] = self.header;
+        let stream = u32::from_be_bytes([high & 0x7f, upper, lower, low]);
+        if stream > self.opened {
+            self.opened = stream;
+        } else {
+            self.trailers = Some(TrailerStart::new(stream, flags));
+        }
+    }
+
+    /// Reads the payloads that matter: settings, and the start of trailers.
+    fn read_payload(&mut self, payload: &[u8]) -> Result<(), Violation> {
+        if self.kind == SETTINGS {
+            return self.read_settings(payload);
+        }
+        let Some(trailers) = &mut self.trailers else {
+            return Ok(());
+        };
+        let Some(is_pseudo) = trailers.read(payload) else {
+            return Ok(());
+        };
+        let stream = trailers.stream;
+        self.trailers = None;
+        if is_pseudo && self.malformed.replace(stream).is_some() {
+            return Err(Violation::Trailers);
         }
         Ok(())
     }
@@ -235,7 +276,11 @@ impl FrameParser {
 
     /// Counts the frame, if all of it has come.
     fn end_frame(&mut self) {
-        self.finished += u64::from(self.payload == 0 && !self.in_block);
+        let is_whole = self.payload == 0 && !self.in_block;
+        self.finished += u64::from(is_whole);
+        if is_whole {
+            self.trailers = None;
+        }
     }
 
     fn pay(&mut self, bytes: usize) {

@@ -16,6 +16,7 @@ mod frame_parser;
 mod request_head;
 mod session;
 mod stream;
+mod trailer_start;
 mod websocket;
 
 use std::future::{Future, poll_fn};

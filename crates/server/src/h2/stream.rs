@@ -125,6 +125,11 @@ async fn handle<H: Handler>(
         if sender.poll_reset(cx).is_ready() {
             return Poll::Ready(None);
         }
+        // Checked before the handler gets the trailers.
+        if session.traffic.is_malformed(sender.stream_id()) {
+            sender.send_reset(Reason::PROTOCOL_ERROR);
+            return Poll::Ready(None);
+        }
         let handled = handling.as_mut().poll(cx).map(Some);
         if let Some(continue_request) = continue_request
             && continue_request.poll_wanted(cx)

@@ -51,7 +51,7 @@ pub enum ClientWait {
     TlsHandshake,
     FirstByte,
     NextRequest,
-    /// While the server drains.
+    /// While the server drains, and after a GOAWAY.
     LastRequest,
     RequestHead,
     RequestBody,
@@ -161,7 +161,7 @@ impl ClientWait {
             Self::TlsHandshake => row("the end of a TLS handshake, from its beginning", Setting(S::Header), "never", "close"),
             Self::FirstByte => row("the first byte of a new connection", Setting(S::Header), "never", "close, without an answer"),
             Self::NextRequest => row("the next request, with none under way", Setting(S::Keepalive), "a request ends", "close; HTTP/2: GOAWAY first"),
-            Self::LastRequest => row("the first byte or the next request over HTTP/1, while the server drains", seconds(1), "a request ends", "close"),
+            Self::LastRequest => row("the first byte or the next request over HTTP/1, while the server drains, and over HTTP/2, after a GOAWAY", seconds(1), "a request ends", "close"),
             Self::RequestHead => row("the rest of a head, from its first byte", Setting(S::Header), "never", "408, close"),
             Self::RequestBody => row("the next piece of a request's body, while somebody reads it", Setting(S::Body), "a piece comes; with `min_body_rate`, by as much as its bytes may take", "408 if there is no response yet; HTTP/1: close"),
             Self::ClientTakes => row("the client to take more of a response", Setting(S::Body), "it takes anything; with `min_body_rate`, by as much as those bytes may take", "reset of the connection; HTTP/2: of the stream"),
@@ -173,7 +173,7 @@ impl ClientWait {
             Self::SettingsAck => row("the acknowledgement of our SETTINGS over HTTP/2", WaitLimit::LongerOf(S::Header, S::Body), "anything comes, up to 128 KiB", "close"),
             Self::SignOfLife => row("a sign of life from a client of HTTP/2", seconds(30), "anything comes", "a PING"),
             Self::PingAnswer => row("the answer to the PING", seconds(10), "anything comes", "close"),
-            Self::LastStream => row("the last requests after a GOAWAY", Setting(S::Header), "a request ends", "close"),
+            Self::LastStream => row("the last requests that may come after a GOAWAY", Setting(S::Header), "never", "further ones are refused"),
         }
     }
 }
