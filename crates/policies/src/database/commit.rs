@@ -2,6 +2,7 @@
 //! the newest. Nothing is locked while the check runs; a second writer begins again with what
 //! the first has made.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,8 +10,8 @@ use super::error::DatabaseError;
 use super::handle::PolicyDatabase;
 use super::read::{head, position};
 use super::revoked::find_revoked;
-use super::sql::{BadData, Connection, PooledConnection, SqlRow, SqlValue};
-use super::write::{RevisionWrite, write};
+use super::sql::{BadData, Connection, PooledConnection, SqlRow};
+use super::write::{RevisionWrite, grouped, named, write};
 use crate::model::{
     Conflict, Draft, DraftError, DraftProblem, LastChange, NextRevision, ObjectEdit, ObjectId,
     PolicyState, Position, Preview, Revision, list,
@@ -187,29 +188,40 @@ impl<E> From<DatabaseError> for CommitError<E> {
     }
 }
 
-fn read_last_change(row: &SqlRow<'_>) -> Result<LastChange, BadData> {
-    Ok(LastChange {
-        revision: row.number(0)?,
-        by: row.text(1)?.into(),
-        at: UnixTime::from_millis(row.int(2)?),
-    })
-}
-
-/// Finds who took the objects away that are not there.
+/// Finds who took the objects away that are not there. A place among the checks is held meanwhile,
+/// so however many conflicts there are, the queries are few.
 async fn find_last(
     connection: &mut Connection,
     conflicts: &mut [Conflict],
 ) -> Result<(), DatabaseError> {
-    let sql = "SELECT r.number, r.author, r.made_at \
-               FROM tollgate_objects o JOIN tollgate_revisions r ON r.number = o.until \
-               WHERE o.kind = ? AND o.application = ? AND o.name = ? ORDER BY o.until DESC LIMIT 1";
-    for conflict in conflicts
-        .iter_mut()
-        .filter(|conflict| conflict.last.is_none())
-    {
-        let id = &conflict.id;
-        let values = [id.kind().word(), id.application(), id.name()].map(SqlValue::Text);
-        conflict.last = connection.row(sql, &values, read_last_change).await?;
+    let mut removals = BTreeMap::new();
+    let unknown = conflicts.iter().filter(|conflict| conflict.last.is_none());
+    for (kind, application, names) in grouped(unknown.map(|conflict| &conflict.id)) {
+        let (condition, values) = named(kind, application, &names);
+        let sql = format!(
+            "SELECT o.name, r.number, r.author, r.made_at FROM tollgate_revisions r \
+             JOIN (SELECT name, MAX(until) AS gone FROM tollgate_objects WHERE {condition} GROUP BY name) o \
+             ON r.number = o.gone"
+        );
+        for (name, last) in connection.rows(&sql, &values, read_last_change).await? {
+            removals.insert((kind, application.to_owned(), name), last);
+        }
+    }
+    for conflict in conflicts {
+        if conflict.last.is_none() {
+            let id = &conflict.id;
+            let removed = (id.kind(), id.application().to_owned(), id.name().to_owned());
+            conflict.last = removals.remove(&removed);
+        }
     }
     Ok(())
+}
+
+fn read_last_change(row: &SqlRow<'_>) -> Result<(String, LastChange), BadData> {
+    let last = LastChange {
+        revision: row.number(1)?,
+        by: row.text(2)?.into(),
+        at: UnixTime::from_millis(row.int(3)?),
+    };
+    Ok((row.text(0)?.to_owned(), last))
 }
