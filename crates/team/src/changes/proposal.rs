@@ -12,6 +12,7 @@ use tollgate_policies::people::{AuditOutcome, Operation};
 
 use super::refusal::mistakes_problem;
 use super::revoked_keys::{spell_hashes, undoable};
+use crate::apart::apart;
 use crate::caller::Caller;
 use crate::policies::service::PolicyService;
 use crate::views::policies::{PolicyChangeView, RevisionChangesView};
@@ -54,18 +55,13 @@ impl Proposal {
             caller.may(Operation::new(edit), edit.id.belongs_to())?;
         }
         let policies = Arc::clone(policies);
-        // The check reads the whole configuration: the control plane goes on meanwhile. A proposal
-        // that has begun goes on without a client that has gone away, so the place is kept and the
-        // change recorded here.
-        let runtime = tokio::runtime::Handle::current();
-        let done = tokio::task::spawn_blocking(move || {
+        // The check reads the whole configuration. A proposal that has begun goes on without a
+        // client that has gone away, so the place is kept and the change recorded here.
+        apart("the check", async move || {
             let _place = place;
-            runtime.block_on(self.carry_out(&policies, &caller))
-        });
-        done.await.unwrap_or_else(|broken| {
-            tracing::error!(%broken, "a check of policies broke off: this is a defect of the gateway");
-            Err(ProblemDetails::policies_away("the check broke off"))
+            self.carry_out(&policies, &caller).await
         })
+        .await
     }
 
     async fn carry_out(
