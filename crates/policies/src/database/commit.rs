@@ -3,6 +3,7 @@
 //! the first has made.
 
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,6 +38,29 @@ pub enum CommitError<E> {
     Database(DatabaseError),
 }
 
+/// Writes of a revision's transaction besides the revision itself. After an error the revision is
+/// not made.
+pub trait WrittenAlong<E>: Sync {
+    type Written: Send;
+
+    fn write(
+        &self,
+        connection: &mut Connection,
+        revision: &Revision,
+    ) -> impl Future<Output = Result<Self::Written, CommitError<E>>> + Send;
+}
+
+/// Nothing besides the revision.
+struct RevisionAlone;
+
+impl<E> WrittenAlong<E> for RevisionAlone {
+    type Written = ();
+
+    async fn write(&self, _: &mut Connection, _: &Revision) -> Result<(), CommitError<E>> {
+        Ok(())
+    }
+}
+
 impl PolicyDatabase {
     /// Makes a revision of the draft, if the check agrees with the whole state that would stand. It
     /// may be asked several times, each time about what it would be by then.
@@ -45,6 +69,16 @@ impl PolicyDatabase {
         draft: &Draft,
         check: impl Fn(&PolicyState) -> Result<(), E> + Send + Sync,
     ) -> Result<Revision, CommitError<E>> {
+        let (revision, ()) = self.commit_along(draft, check, &RevisionAlone).await?;
+        Ok(revision)
+    }
+
+    pub(crate) async fn commit_along<E: Send, W: WrittenAlong<E>>(
+        &self,
+        draft: &Draft,
+        check: impl Fn(&PolicyState) -> Result<(), E> + Send + Sync,
+        along: &W,
+    ) -> Result<(Revision, W::Written), CommitError<E>> {
         draft.check().map_err(CommitError::Draft)?;
         for attempt in 0..MOST_TRIES {
             if attempt > 0 {
@@ -52,7 +86,7 @@ impl PolicyDatabase {
                 tokio::time::sleep(Duration::from_millis(fastrand::u64(0..longest))).await;
             }
             let mut lease = self.pool.take().await.map_err(CommitError::Database)?;
-            let made = self.attempt(&mut lease, draft, &check).await;
+            let made = self.attempt(&mut lease, draft, &check, along).await;
             if !matches!(made, Err(CommitError::Database(_))) {
                 lease.give_back();
             }
@@ -88,12 +122,13 @@ impl PolicyDatabase {
     }
 
     /// `None`: somebody else was first.
-    async fn attempt<E: Send>(
+    async fn attempt<E: Send, W: WrittenAlong<E>>(
         &self,
         lease: &mut PooledConnection<'_>,
         draft: &Draft,
         check: &(impl Fn(&PolicyState) -> Result<(), E> + Send + Sync),
-    ) -> Result<Option<Revision>, CommitError<E>> {
+        along: &W,
+    ) -> Result<Option<(Revision, W::Written)>, CommitError<E>> {
         let (base, now) = head(lease).await?;
         let state = self.newest(lease, base).await?;
         let position = Position {
@@ -121,17 +156,26 @@ impl PolicyDatabase {
         {
             return Ok(None);
         }
-        if let Err(error) = lease.commit().await {
-            self.stands(position, error).await?;
-        }
-        self.remember(&preview.state);
-        Ok(Some(Revision {
+        let revision = Revision {
             number: position.revision,
             author: draft.author.clone(),
             at: now,
             reason: draft.reason.clone(),
             edits: changes.len() as u64,
-        }))
+        };
+        let written = match along.write(lease, &revision).await {
+            Ok(written) => written,
+            Err(CommitError::Database(error)) => return Err(error.into()),
+            Err(refusal) => {
+                lease.roll_back().await?;
+                return Err(refusal);
+            }
+        };
+        if let Err(error) = lease.commit().await {
+            self.stands(position, error).await?;
+        }
+        self.remember(&preview.state);
+        Ok(Some((revision, written)))
     }
 
     /// Whether a revision stands whose commit was not answered.

@@ -1,4 +1,7 @@
-//! Secrets of sessions and tokens: 256 random bits, of which only the SHA-256 is stored.
+//! Secrets of sessions and tokens: 256 random bits, of which only the SHA-256 is stored. `password`
+//! has the secrets that people choose.
+
+pub mod password;
 
 use std::fmt::{self, Write as _};
 
