@@ -1,4 +1,5 @@
-//! The beginning of a change of people, and of one of policies by an account.
+//! The beginning of a change of people, and of one of policies by an account; and the key of
+//! sign-ins.
 //!
 //! Guarantees that a change, the rights that it is made by and its entry in the audit log are one
 //! transaction.
@@ -10,8 +11,9 @@ use super::audit::{AuditEntry, Deed, append};
 use super::error::PeopleError;
 use super::handle::{AuthorProof, ChangeAuthor, People, PeopleChange, lock};
 use super::rights::Rights;
+use super::secret::{from_hex, in_hex, random};
 use super::{session, token};
-use crate::database::sql::Connection;
+use crate::database::sql::{BadData, Connection, SqlValue};
 use crate::database::{CommitError, DatabaseError, PolicyDatabase, WrittenAlong};
 use crate::model::{Draft, PolicyState, Revision};
 
@@ -36,6 +38,49 @@ impl People {
             None => Err(PeopleError::SignedOut),
         }
     }
+}
+
+impl People {
+    /// The key that sign-ins at a provider are signed with, which all nodes share. Drawn at random
+    /// when it is first asked for.
+    pub async fn sign_in_key(&self) -> Result<[u8; 32], PeopleError> {
+        let mut lease = self.pool.take().await?;
+        if let Some(key) = stored_key(&mut lease).await? {
+            lease.give_back();
+            return Ok(key);
+        }
+        lease.begin().await?;
+        lock(&mut lease, "people").await?;
+        // Another node may have been first.
+        let key = match stored_key(&mut lease).await? {
+            Some(key) => key,
+            None => draw_key(&mut lease).await?,
+        };
+        lease.commit().await?;
+        lease.give_back();
+        Ok(key)
+    }
+}
+
+/// The row of `tollgate_heads` that has the key as its mark, in hex.
+const KEY_ROW: &str = "sign_in_key";
+
+async fn stored_key(connection: &mut Connection) -> Result<Option<[u8; 32]>, DatabaseError> {
+    let sql = "SELECT mark FROM tollgate_heads WHERE name = ?";
+    connection
+        .row(sql, &[SqlValue::Text(KEY_ROW)], |row| {
+            from_hex(row.text(0)?).ok_or_else(|| BadData("the key of sign-ins is none".to_owned()))
+        })
+        .await
+}
+
+async fn draw_key(connection: &mut Connection) -> Result<[u8; 32], PeopleError> {
+    let key: [u8; 32] = random()?;
+    let mark = in_hex(&key);
+    let sql = "INSERT INTO tollgate_heads (name, number, mark) VALUES (?, 0, ?)";
+    let values = [SqlValue::Text(KEY_ROW), SqlValue::Text(&mark)];
+    connection.execute(sql, &values).await?;
+    Ok(key)
 }
 
 impl PeopleChange<'_> {

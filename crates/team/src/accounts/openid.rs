@@ -18,7 +18,7 @@ use super::role_words::show_rights;
 use tollgate_admin::problem_details::ProblemDetails;
 use tollgate_identity::openid::directory::printable;
 use tollgate_identity::openid::fault::OpenIdFault;
-use tollgate_identity::openid::pending::PendingSignIn;
+use tollgate_identity::openid::pending::{PendingSignIn, SignInKey};
 use tollgate_identity::openid::provider::{OpenIdPerson, ProviderAnswer, recent_age};
 
 /// The account that a refusal is about, in the audit log.
@@ -46,7 +46,18 @@ impl AccountService {
         Ok(())
     }
 
-    /// The cookie of a new session of somebody who has come back from the provider.
+    /// The key that sign-ins at the provider are signed with, on each node of the fleet.
+    ///
+    /// # Errors
+    /// When the database is away.
+    pub async fn sign_in_key(&self) -> Result<SignInKey, ProblemDetails> {
+        let key = self.people.sign_in_key().await;
+        let key = key.map_err(|error| problems::people_for_strangers(&error))?;
+        Ok(SignInKey::new(&key))
+    }
+
+    /// The cookie of a new session of somebody who has come back from the provider. Their sign-in
+    /// has [gone on](Self::start_at_provider).
     ///
     /// # Errors
     /// When it is nobody who may come in, or too many from the address were nobody.
@@ -58,7 +69,6 @@ impl AccountService {
         ip: IpAddr,
     ) -> Result<HeaderValue, ProblemDetails> {
         let openid = self.provider()?;
-        self.start_at_provider(ip).await?;
         // Each that is refused is recorded, in a log that nobody may clear.
         let attempt = super::attempt(
             &self.refused_starts,

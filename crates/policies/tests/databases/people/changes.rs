@@ -15,6 +15,7 @@ over_all! {
     a_change_goes_by_the_rights_of_its_moment,
     a_change_and_its_entry_stand_together_or_not_at_all,
     a_revision_goes_by_the_rights_of_its_moment_and_stands_with_its_entries,
+    all_nodes_have_one_key_of_sign_ins_and_no_other_fleet_has_it,
 }
 
 const DEED: Deed<'_> = Deed {
@@ -182,4 +183,20 @@ async fn a_revision_goes_by_the_rights_of_its_moment_and_stands_with_its_entries
     assert_eq!(signed_out, Err(CommitError::Refused("signed out")));
     // A refusal leaves no transaction behind.
     database.commit(&made, fine).await.unwrap();
+}
+
+async fn all_nodes_have_one_key_of_sign_ins_and_no_other_fleet_has_it(test: TestDatabase) {
+    test.migrated().await;
+    let asked = (0..4).map(|_| {
+        let people = test.handle().people();
+        tokio::spawn(async move { people.sign_in_key().await.unwrap() })
+    });
+    let mut keys = Vec::new();
+    for key in asked.collect::<Vec<_>>() {
+        keys.push(key.await.unwrap());
+    }
+    assert!(keys.iter().all(|key| *key == keys[0]));
+    let other = TestDatabase::new(test.product).await;
+    let others = people(&other).await.sign_in_key().await.unwrap();
+    assert_ne!(others, keys[0]);
 }
