@@ -1,8 +1,11 @@
 //! A gateway with accounts, and browsers and programs that use its admin port.
 
+use std::fs;
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{ConnectOptions as _, SqliteConnection};
 use tempfile::TempDir;
 use tollgate_policies::database::PolicyDatabase;
 use tollgate_policies::people::People;
@@ -126,6 +129,21 @@ routes: [{{name: client, respond: {{status: 200}}, limits: [per-client]}}]
         PolicyDatabase::open(&format!("sqlite://{}", file.display()))
             .unwrap()
             .people()
+    }
+
+    /// A connection to its database, around all gateways.
+    pub async fn connect(&self) -> SqliteConnection {
+        let file = self.folder.path().join("policies.db");
+        let options = SqliteConnectOptions::new().filename(file);
+        options.connect().await.unwrap()
+    }
+
+    /// The processor's time that its gateway has had, in ticks.
+    pub fn ticks(&self) -> u64 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.gateway.pid())).unwrap();
+        let (_, fields) = stat.rsplit_once(')').unwrap();
+        let used = fields.split_whitespace().skip(11).take(2);
+        used.map(|ticks| ticks.parse::<u64>().unwrap()).sum()
     }
 
     /// A browser with a session that was begun elsewhere.

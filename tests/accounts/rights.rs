@@ -6,6 +6,8 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use sqlx::Executor as _;
+
 use crate::house::{BrowserSession, House, PASSWORD};
 use crate::process::{eventually, status};
 
@@ -568,4 +570,34 @@ fn nobody_fills_the_audit_log_with_refusals() {
         );
     }
     assert!((60..=most).contains(&rows), "{rows} of {most}");
+}
+
+/// The form is on its way, and its password is being checked, while somebody takes the role away.
+#[test]
+fn an_admin_who_is_demoted_makes_nobody_an_admin_by_a_form_that_waits() {
+    let house = House::with(&[("ada", &["--admin"]), ("bob", &["--admin"]), ("eve", &[])]);
+    let ada = house.sign_in("ada");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mut database = runtime.block_on(house.connect());
+    // Nobody else writes until this is done.
+    let demote =
+        "BEGIN IMMEDIATE; UPDATE tollgate_accounts SET admin = 0, rights = '{}' WHERE name = 'ada'";
+    runtime.block_on(database.execute(demote)).unwrap();
+    let fields = [
+        ("action", "fleet"),
+        ("role", "admin"),
+        ("current", PASSWORD),
+    ];
+    let before = house.ticks();
+    let refused = std::thread::scope(|scope| {
+        let sent = scope.spawn(|| ada.post("/console/people/eve", &fields));
+        eventually("the password is hashed", || {
+            (house.ticks() > before + 1).then_some(())
+        });
+        runtime.block_on(database.execute("COMMIT")).unwrap();
+        sent.join().unwrap()
+    });
+    assert_eq!(refused.status, 403, "{}", refused.body);
+    let list = house.done(&["account", "list"]);
+    assert!(list.contains("eve  no role"), "{list}");
 }

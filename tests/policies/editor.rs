@@ -7,7 +7,9 @@ use serde_json::{Value as Json, json};
 use tokio::runtime::Runtime;
 use tollgate_policies::database::{Page, PolicyDatabase};
 use tollgate_policies::model::{Draft, Expected, ObjectEdit, ObjectId, ObjectKind, Revision};
-use tollgate_policies::people::{NewAccount, Rights, SessionTerms};
+use tollgate_policies::people::{
+    AuthorProof, ChangeAuthor, NewAccount, NewToken, PeopleError, Rights, SessionTerms,
+};
 
 use crate::process::{Gateway, eventually, status};
 
@@ -78,23 +80,57 @@ impl Editor {
             rights,
             ..NewAccount::default()
         };
-        self.wait(self.database.people().create(&account)).unwrap();
+        let people = self.database.people();
+        self.wait(async {
+            let mut change = people.begin(&OPERATOR).await?;
+            change.create(&account).await?;
+            change.commit_unrecorded().await?;
+            Ok::<_, PeopleError>(())
+        })
+        .unwrap();
+    }
+
+    /// A token of an account, for as much as its scope says.
+    pub fn make_token(&self, name: &str, scope: Rights) -> String {
+        let token = NewToken {
+            label: "a test".to_owned(),
+            scope,
+            expires_in: None,
+        };
+        let people = self.database.people();
+        let made = self.wait(async {
+            let mut change = people.begin(&OPERATOR).await?;
+            let (secret, _) = change.create_token(name, &token).await?;
+            change.commit_unrecorded().await?;
+            Ok::<_, PeopleError>(secret)
+        });
+        made.unwrap().expose().to_owned()
     }
 
     /// The field by which somebody who has signed in asks for pages of the console.
     pub fn begin_session(&self, name: &str) -> String {
         let hour = Duration::from_secs(3_600);
+        let terms = SessionTerms {
+            idle: hour,
+            absolute: hour,
+        };
         let people = self.database.people();
-        let begun = self.wait(people.begin_session(
-            name,
-            SessionTerms {
-                idle: hour,
-                absolute: hour,
-            },
-        ));
-        format!("cookie: tollgate={}", begun.unwrap().0.expose())
+        let begun = self.wait(async {
+            let mut change = people.begin(&OPERATOR).await?;
+            let (secret, _) = change.begin_session(name, terms).await?;
+            change.commit_unrecorded().await?;
+            Ok::<_, PeopleError>(secret)
+        });
+        format!("cookie: tollgate={}", begun.unwrap().expose())
     }
 }
+
+/// Somebody at a terminal.
+const OPERATOR: ChangeAuthor<'_> = ChangeAuthor {
+    account: "",
+    address: "command line",
+    proof: AuthorProof::Trusted,
+};
 
 pub fn edit(kind: ObjectKind, name: &str, body: Json) -> ObjectEdit {
     let id = ObjectId::new(kind, "shop", name).unwrap();

@@ -198,7 +198,6 @@ fn an_owner_of_one_application_cannot_touch_the_route_of_another() {
 /// A condition is met by any line of its field, so a request may meet those of two routes.
 #[test]
 fn an_owner_takes_no_request_with_a_line_for_each_of_two_routes() {
-    let _turn = turns::beside_others();
     let (folder, url, editor) = new_database();
     editor.commit(vec![
         owning(&["everything"]),

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value as Json;
-use tollgate_policies::people::{NewToken, Rights};
+use tollgate_policies::people::Rights;
 
 use crate::editor::Editor;
 use crate::process::{Gateway, curl};
@@ -28,16 +28,9 @@ impl<'a> Port<'a> {
     /// Makes an account with these rights.
     pub fn of(gateway: &'a Gateway, editor: &Editor, name: &str, rights: Rights) -> Self {
         editor.make_account(name, rights.clone());
-        let token = NewToken {
-            label: "a test".to_owned(),
-            scope: rights,
-            expires_in: None,
-        };
-        let people = editor.database.people();
-        let (secret, _) = editor.wait(people.create_token(name, &token)).unwrap();
         Self {
             gateway,
-            token: secret.expose().to_owned(),
+            token: editor.make_token(name, rights),
             name: name.to_owned(),
         }
     }

@@ -250,17 +250,34 @@ fn a_candidate_that_nobody_asked_is_not_promoted() {
     let folder = tempfile::tempdir().unwrap();
     let candidate = json!({"limit": limit(1), "on": "shadow", "bounds": {"errors": "1%"}, "over": "1s", "promote_after": "1s"});
     let (url, editor) = sqlite(folder.path(), &candidate);
+    editor.commit(vec![
+        owning(&["orders", "free"]),
+        edit(ObjectKind::Resource, "rest", json!({"route": "free"})),
+        edit(
+            ObjectKind::Strategy,
+            "asked",
+            json!({"resources": ["rest"], "candidate": candidate}),
+        ),
+    ]);
     let nodes = Nodes::start(&url, &["edge-1"]);
     let traffic = Traffic::start(&nodes.nodes[0], "/free", 1);
-    // Four times as long as it would take.
-    let began = Instant::now();
-    eventually("time has passed", || {
-        (began.elapsed() > Duration::from_secs(4)).then_some(())
-    });
-    assert_eq!(editor.history().len(), 1, "{:?}", editor.history());
+    // Both have had the time: the one that was asked has passed.
+    await_rollout(&editor);
+    assert!(
+        editor
+            .body(ObjectKind::Strategy, "asked")
+            .get("candidate")
+            .is_none()
+    );
+    assert_eq!(editor.history().len(), 3, "{:?}", editor.history());
+    let other = editor.body(ObjectKind::Strategy, "per-client");
+    assert_eq!(other, tried(&candidate));
     drop(traffic);
     let _traffic = Traffic::start(&nodes.nodes[0], "/orders/1", 4);
-    assert!(await_rollout(&editor).reason.contains("promoted"));
+    eventually("the other one is asked as well", || {
+        let body = editor.body(ObjectKind::Strategy, "per-client");
+        body.get("candidate").is_none().then_some(())
+    });
 }
 
 #[test]
@@ -331,14 +348,26 @@ fn errors_are_judged_as_well_when_a_resource_has_moved_to_another_route() {
     // The one route has answered more before than the other will.
     Traffic::start(&node, "/orders/1", 4).go_on(2_000);
     let candidate = json!({"limit": limit(9), "on": "shadow", "bounds": {"errors": "1%"}, "over": "2s", "least": 10});
+    let passing = json!({"limit": limit(9), "on": "shadow", "bounds": {"errors": "1%"}, "over": "1s", "promote_after": "1s"});
     let first = editor.commit(vec![
-        owning(&["orders", "broken"]),
+        owning(&["orders", "broken", "free"]),
         edit(ObjectKind::Resource, "all", json!({"route": "orders"})),
+        edit(ObjectKind::Resource, "free", json!({"route": "free"})),
         edit(ObjectKind::Strategy, "per-client", tried(&candidate)),
+        edit(
+            ObjectKind::Strategy,
+            "other",
+            json!({"resources": ["free"], "candidate": passing}),
+        ),
     ]);
     await_revision(&node, first);
-    // The node looks at its candidates each second, meanwhile.
-    Traffic::start(&node, "/free", 4).go_on(1_500);
+    // A node looks at all of its candidates at once: when one has passed, it has looked at the
+    // other.
+    let passed = Traffic::start(&node, "/free", 1);
+    let promoted = await_rollout(&editor);
+    assert!(promoted.reason.contains("promoted"), "{}", promoted.reason);
+    await_revision(&node, promoted.number);
+    drop(passed);
     let second = editor.commit(vec![edit(
         ObjectKind::Resource,
         "all",

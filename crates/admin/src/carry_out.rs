@@ -1,6 +1,6 @@
 //! Carries requests out to their end, though their clients go away meanwhile.
 //!
-//! Guarantees that a change is done and recorded, or neither.
+//! Guarantees that no client stops a change halfway, before it was recorded.
 
 use axum::extract::Request;
 use axum::http::Method;

@@ -14,11 +14,12 @@ use axum::http::{HeaderMap, Method};
 use futures_util::future::BoxFuture;
 use tollgate_policies::model::ObjectKind;
 use tollgate_policies::people::{
-    ApplicationRole, AuditOutcome, AuditRecord, FleetRole, Operation, Rights, SESSION_BEGINNING,
-    may,
+    ApplicationRole, AuditOutcome, AuditRecord, AuthorProof, ChangeAuthor, FleetRole, Operation,
+    PeopleError, Rights, SESSION_BEGINNING, may,
 };
 
 use super::Team;
+use super::accounts::problems;
 use super::accounts::role_words::{application_word, fleet_word};
 use tollgate_admin::caller::{
     AdminCaller, AdminOperation, AdminRecord, Authorizer, Callers, named_operator, peer,
@@ -95,14 +96,8 @@ impl Caller {
                 .map(|found| found.0)
         };
         match account {
-            Some(account) => Ok(Self {
-                rights: account.rights,
-                ..self.clone()
-            }),
-            None => {
-                let gone = "meanwhile this sign-in or token has ended";
-                Err(ProblemDetails::unauthenticated(gone))
-            }
+            Some(account) => Ok(self.with(&account.rights)),
+            None => Err(problems::people(&PeopleError::SignedOut)),
         }
     }
 
@@ -205,28 +200,25 @@ impl Caller {
         accounts.record(&record).await;
     }
 
-    /// Takes the roles in an application that this caller has removed from all accounts.
-    pub async fn forget_application(&self, application: &str) {
-        let Some(accounts) = &self.team.accounts else {
-            return;
+    /// This caller as the author of changes. `None`: there are no accounts.
+    pub fn author(&self) -> Option<ChangeAuthor<'_>> {
+        let proof = match self.by {
+            CallerProof::Local => return None,
+            CallerProof::Session => AuthorProof::Session(&self.session),
+            CallerProof::Token => AuthorProof::Token(&self.token),
         };
-        match accounts.people.forget_application(application).await {
-            Ok(names) => {
-                let detail = format!("had a role in {application}, which was removed");
-                for name in names {
-                    self.record(
-                        "account_change",
-                        &format!("account {name}"),
-                        AuditOutcome::Done,
-                        &detail,
-                    )
-                    .await;
-                }
-            }
-            Err(error) => tracing::error!(
-                %error, application,
-                "the application was removed, and the roles in it were not: take them by hand before another one is called so"
-            ),
+        Some(ChangeAuthor {
+            account: &self.name,
+            address: &self.address,
+            proof,
+        })
+    }
+
+    /// This caller with other rights: those of a moment.
+    pub fn with(&self, rights: &Rights) -> Self {
+        Self {
+            rights: rights.clone(),
+            ..self.clone()
         }
     }
 }

@@ -4,9 +4,10 @@
 //! `policies` follows a database of policies and puts them over the file, and `rollout` judges
 //! candidates of strategies. `accounts` knows the people who may use the admin port, and `audit`
 //! what is kept of their deeds. `caller` is who asks, `changes` has what callers propose, and `api`
-//! the pages for programs, with `views` as their JSON.
+//! the pages for programs, with `views` as their JSON. `apart` does what takes long.
 
 pub mod accounts;
+mod apart;
 pub mod api;
 mod audit;
 pub mod caller;

@@ -7,11 +7,12 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use serde_json::json;
 use tollgate_policies::people::{
-    AccountChange, EarlierTokens, NewAccount, OidcSubject, People, RoleChange, UserAccount,
+    AccountChange, Deed, EarlierTokens, HashedPassword, NewAccount, OidcSubject, People,
+    RoleChange, UserAccount,
 };
 
 use super::roles::{RoleArgs, show_rights};
-use super::{DatabaseArgs, record};
+use super::{DatabaseArgs, begin, commit};
 use crate::cli::output::CommandOutput;
 
 /// Make and change the accounts of people who may use the admin port.
@@ -135,11 +136,11 @@ pub fn run(args: AccountArgs) -> anyhow::Result<CommandOutput> {
             let new = NewAccount {
                 display_name: display_name.unwrap_or_else(|| name.clone()),
                 name,
-                password,
+                password: None,
                 subject: subject.and_then(pair),
                 rights: roles.rights(),
             };
-            database.with_people(async |people| create(&people, &new).await)
+            database.with_people(async |people| create(&people, new, password).await)
         }
         AccountCommand::List { json, database } => {
             database.with_people(async |people| list(&people, json).await)
@@ -195,11 +196,23 @@ pub fn run(args: AccountArgs) -> anyhow::Result<CommandOutput> {
     Ok(CommandOutput::Done(done?))
 }
 
-async fn create(people: &People, new: &NewAccount) -> anyhow::Result<String> {
-    let account = people.create(new).await?;
+async fn create(
+    people: &People,
+    mut new: NewAccount,
+    password: Option<String>,
+) -> anyhow::Result<String> {
+    if let Some(password) = password {
+        new.password = Some(HashedPassword::new(&password).await?);
+    }
+    let mut change = begin(people).await?;
+    let account = change.create(&new).await?;
     let shown = show_account(&account, account.subject.as_ref());
-    let object = format!("account {}", account.name);
-    record(people, "account_create", &object, &shown).await?;
+    let deed = Deed {
+        action: "account_create",
+        object: &format!("account {}", account.name),
+        detail: &shown,
+    };
+    commit(change, &deed).await?;
     Ok(format!("made the account {} ({shown})\n", account.name))
 }
 
@@ -212,25 +225,36 @@ async fn list(people: &People, as_json: bool) -> anyhow::Result<String> {
     Ok(serde_json::to_string_pretty(&accounts)? + "\n")
 }
 
-async fn change(people: &People, name: &str, change: &AccountChange) -> anyhow::Result<String> {
-    let account = people.change(name, change).await?;
-    let subject = match change.subject {
+async fn change(people: &People, name: &str, wanted: &AccountChange) -> anyhow::Result<String> {
+    let mut change = begin(people).await?;
+    let account = change.change(name, wanted).await?;
+    let subject = match wanted.subject {
         Some(_) => account.subject.as_ref(),
         None => None,
     };
     let shown = show_account(&account, subject);
-    let object = format!("account {name}");
-    record(people, "account_change", &object, &shown).await?;
+    let deed = Deed {
+        action: "account_change",
+        object: &format!("account {name}"),
+        detail: &shown,
+    };
+    commit(change, &deed).await?;
     Ok(format!("changed the account {name} ({shown})\n"))
 }
 
 async fn disable(people: &People, name: &str) -> anyhow::Result<String> {
-    let change = AccountChange {
+    let wanted = AccountChange {
         disabled: Some(true),
         ..AccountChange::default()
     };
-    people.change(name, &change).await?;
-    record(people, "account_disable", &format!("account {name}"), "").await?;
+    let mut change = begin(people).await?;
+    change.change(name, &wanted).await?;
+    let deed = Deed {
+        action: "account_disable",
+        object: &format!("account {name}"),
+        detail: "",
+    };
+    commit(change, &deed).await?;
     Ok(format!("disabled the account {name}\n"))
 }
 
@@ -240,7 +264,9 @@ async fn set_password(
     password: &str,
     tokens: EarlierTokens,
 ) -> anyhow::Result<String> {
-    people.set_password(name, password, tokens).await?;
+    let password = HashedPassword::new(password).await?;
+    let mut change = begin(people).await?;
+    change.set_password(name, &password, tokens).await?;
     let (detail, ended) = match tokens {
         EarlierTokens::Keep => ("", ""),
         EarlierTokens::Revoke => (
@@ -248,16 +274,26 @@ async fn set_password(
             ", and its tokens were revoked",
         ),
     };
-    let object = format!("account {name}");
-    record(people, "account_password", &object, detail).await?;
+    let deed = Deed {
+        action: "account_password",
+        object: &format!("account {name}"),
+        detail,
+    };
+    commit(change, &deed).await?;
     Ok(format!(
         "set the password of {name}: its sessions have ended{ended}\n"
     ))
 }
 
 async fn remove(people: &People, name: &str) -> anyhow::Result<String> {
-    people.remove(name).await?;
-    record(people, "account_remove", &format!("account {name}"), "").await?;
+    let mut change = begin(people).await?;
+    change.remove(name).await?;
+    let deed = Deed {
+        action: "account_remove",
+        object: &format!("account {name}"),
+        detail: "",
+    };
+    commit(change, &deed).await?;
     Ok(format!("removed the account {name}\n"))
 }
 

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use tollgate_policies::database::PolicyDatabase;
-use tollgate_policies::people::{AuditOutcome, AuditRecord, People};
+use tollgate_policies::people::{AuthorProof, ChangeAuthor, Deed, People, PeopleChange};
 
 use tollgate_config as config;
 
@@ -63,19 +63,24 @@ fn database(file: &Path) -> anyhow::Result<PolicyDatabase> {
     Ok(PolicyDatabase::open(&source.database.0)?)
 }
 
-/// Adds what somebody at a terminal has done to the audit log.
-async fn record(people: &People, action: &str, object: &str, detail: &str) -> anyhow::Result<()> {
-    let user = std::env::var("USER").unwrap_or_default();
-    let record = AuditRecord {
-        account: String::new(),
-        action: action.to_owned(),
-        object: object.to_owned(),
-        address: "command line".to_owned(),
-        outcome: AuditOutcome::Done,
-        detail: format!("{detail} (user {user} of the machine)")
-            .trim_start()
-            .to_owned(),
+/// Begins a change by somebody at a terminal.
+async fn begin(people: &People) -> anyhow::Result<PeopleChange<'_>> {
+    let operator = ChangeAuthor {
+        account: "",
+        address: "command line",
+        proof: AuthorProof::Trusted,
     };
-    people.record(&record).await?;
+    Ok(people.begin(&operator).await?)
+}
+
+/// Ends a change with its entry in the audit log.
+async fn commit(change: PeopleChange<'_>, deed: &Deed<'_>) -> anyhow::Result<()> {
+    let user = std::env::var("USER").unwrap_or_default();
+    let detail = format!("{} (user {user} of the machine)", deed.detail);
+    let deed = Deed {
+        detail: detail.trim_start(),
+        ..*deed
+    };
+    change.commit(&deed).await?;
     Ok(())
 }

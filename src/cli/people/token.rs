@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use tollgate_policies::people::{ApiToken, NewToken};
+use tollgate_policies::people::{ApiToken, Deed, NewToken};
 
 use super::roles::{RoleArgs, show_rights};
-use super::{DatabaseArgs, record};
+use super::{DatabaseArgs, begin, commit};
 use crate::cli::arguments::duration;
 use crate::cli::output::CommandOutput;
 
@@ -90,15 +90,14 @@ pub fn run(args: TokenArgs) -> anyhow::Result<CommandOutput> {
                 scope,
                 expires_in: expires,
             };
-            let (secret, token) = people.create_token(&account, &new).await?;
-            let detail = format!("{}: {}", token.label, show_rights(&token.scope));
-            record(
-                &people,
-                "token_create",
-                &format!("token {} of {account}", token.id),
-                &detail,
-            )
-            .await?;
+            let mut change = begin(&people).await?;
+            let (secret, token) = change.create_token(&account, &new).await?;
+            let deed = Deed {
+                action: "token_create",
+                object: &format!("token {} of {account}", token.id),
+                detail: &format!("{}: {}", token.label, show_rights(&token.scope)),
+            };
+            commit(change, &deed).await?;
             Ok(format!("{}\n", secret.expose()))
         }),
         TokenCommand::List { account, database } => database.with_people(async |people| {
@@ -114,17 +113,17 @@ pub fn run(args: TokenArgs) -> anyhow::Result<CommandOutput> {
             id,
             database,
         } => database.with_people(async |people| {
+            let mut change = begin(&people).await?;
             anyhow::ensure!(
-                people.revoke_token(&account, &id).await?,
+                change.revoke_token(&account, &id).await?,
                 "{account} has no token {id}, or it was revoked before"
             );
-            record(
-                &people,
-                "token_revoke",
-                &format!("token {id} of {account}"),
-                "",
-            )
-            .await?;
+            let deed = Deed {
+                action: "token_revoke",
+                object: &format!("token {id} of {account}"),
+                detail: "",
+            };
+            commit(change, &deed).await?;
             Ok(format!("revoked the token {id}\n"))
         }),
     };

@@ -15,9 +15,8 @@ use crate::pages::list::encode;
 use crate::shell::{Shell, Visitor, page, page_with};
 use crate::state::ConsoleState;
 use tollgate_admin::problem_details::ProblemDetails;
-use tollgate_admin::server::answers::count_until_sent;
 use tollgate_team::api::extract::ShapedQuery;
-use tollgate_team::api::request::reading_place;
+use tollgate_team::api::reading::PolicyReader;
 use tollgate_team::api::revisions::{find, find_page};
 use tollgate_team::caller::Caller;
 use tollgate_team::changes::proposal::{Proposal, undoing};
@@ -96,23 +95,45 @@ pub async fn show(
     Path(number): Path<u64>,
     RawQuery(query): RawQuery,
 ) -> Response {
-    let found = async {
-        let place = reading_place(&console.team, &caller).await?;
-        Ok((
-            RevisionPage::find(&console, &visitor, &caller, number).await?,
-            place,
-        ))
+    let notice = FormNotice {
+        is_done: query.as_deref() == Some("done"),
+        problem: None,
     };
-    match found.await {
-        Ok((found, place)) => {
-            let shown = page(&RevisionPage {
-                is_done: query.as_deref() == Some("done"),
-                ..found
-            });
-            count_until_sent(shown, place)
-        }
+    match answer(&console, &visitor, &caller, number, notice).await {
+        Ok(shown) => shown,
         Err(problem) => console.refuse(&visitor, &problem),
     }
+}
+
+/// The outcome of a form, for the page that comes after it.
+struct FormNotice {
+    is_done: bool,
+    problem: Option<ProblemDetails>,
+}
+
+/// The page of a revision.
+async fn answer(
+    console: &ConsoleState,
+    visitor: &Visitor,
+    caller: &Caller,
+    number: u64,
+    notice: FormNotice,
+) -> Result<Response, ProblemDetails> {
+    let console = console.clone();
+    let visitor = visitor.clone();
+    let reader = PolicyReader::new(&console.team, caller)?;
+    reader
+        .answer(async move |reader| {
+            let found = RevisionPage::find(&console, &visitor, &reader.caller, number).await?;
+            let head = notice.problem.as_ref().map(ProblemDetails::head);
+            let shown = RevisionPage {
+                is_done: notice.is_done,
+                problem: notice.problem,
+                ..found
+            };
+            Ok(page_with(&shown, head))
+        })
+        .await
 }
 
 /// `POST /console/revisions/{revision}`: takes it back.
@@ -128,17 +149,12 @@ pub async fn undo(
         }
         Err(problem) => problem,
     };
-    match RevisionPage::find(&console, &form.visitor, &caller, number).await {
-        Ok(found) => {
-            let head = problem.head();
-            page_with(
-                &RevisionPage {
-                    problem: Some(problem),
-                    ..found
-                },
-                Some(head),
-            )
-        }
+    let notice = FormNotice {
+        is_done: false,
+        problem: Some(problem.clone()),
+    };
+    match answer(&console, &form.visitor, &caller, number, notice).await {
+        Ok(shown) => shown,
         Err(_) => console.refuse(&form.visitor, &problem),
     }
 }

@@ -3,7 +3,8 @@
 //! Guarantees that an answer is taken by the browser alone that has asked (`state`, RFC 6749
 //! §10.12), once, and within ten minutes; that a token is for this one sign-in (`nonce`); and that
 //! a stolen code is worth nothing (PKCE, RFC 7636). What the browser brings back was made by a
-//! gateway with this client secret: each node of a fleet takes it.
+//! gateway with the same random key, which a fleet shares: each node takes it. No secret that
+//! somebody has chosen signs it, since the browser could try out what that is.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -51,13 +52,9 @@ pub struct SignInKey(hmac::Key);
 pub struct EndedSignIns(Mutex<HashMap<String, u64>>);
 
 impl SignInKey {
-    /// The key from the client secret, which each node of a fleet has.
-    pub fn from_secret(client_secret: &str) -> Self {
-        let secret = hmac::Key::new(hmac::HMAC_SHA256, client_secret.as_bytes());
-        Self(hmac::Key::new(
-            hmac::HMAC_SHA256,
-            hmac::sign(&secret, b"tollgate sign-in").as_ref(),
-        ))
+    /// `key`: 256 bits that were drawn at random.
+    pub fn new(key: &[u8; 32]) -> Self {
+        Self(hmac::Key::new(hmac::HMAC_SHA256, key))
     }
 }
 
@@ -167,7 +164,7 @@ mod tests {
     #[test]
     fn a_cookie_has_all_of_it_or_nothing() {
         let pending = begin();
-        let key = SignInKey::from_secret("a secret");
+        let key = SignInKey::new(&[1; 32]);
         let text = pending.text(&key);
         assert!(PendingSignIn::read(&text, &key, NOW + 599).unwrap() == pending);
         assert!(begin().text(&key) != text);
@@ -190,14 +187,12 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_of_another_secret_or_too_old_is_none() {
-        let text = begin().text(&SignInKey::from_secret("a secret"));
-        assert!(PendingSignIn::read(&text, &SignInKey::from_secret("another"), NOW).is_none());
+    fn a_cookie_of_another_key_or_too_old_is_none() {
+        let key = SignInKey::new(&[1; 32]);
+        let text = begin().text(&key);
+        assert!(PendingSignIn::read(&text, &SignInKey::new(&[2; 32]), NOW).is_none());
         for then in [NOW + 600, NOW - 600] {
-            assert!(
-                PendingSignIn::read(&text, &SignInKey::from_secret("a secret"), then).is_none(),
-                "{then}"
-            );
+            assert!(PendingSignIn::read(&text, &key, then).is_none(), "{then}");
         }
     }
 

@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::directory::{KnownProvider, ProviderDirectory, printable, read};
 use super::fault::OpenIdFault;
-use super::pending::{EndedSignIns, PendingSignIn, SignInKey};
+use super::pending::{EndedSignIns, PendingSignIn};
 use super::spec::OpenIdSpec;
 use crate::jwt::algorithm::{ALGORITHMS, is_symmetric};
 use crate::jwt::claims::TokenClaims;
@@ -82,7 +82,6 @@ pub struct ProviderAnswer {
 
 /// A provider.
 pub struct OpenIdProvider {
-    pub key: SignInKey,
     spec: OpenIdSpec,
     tokens: TokenVerifier,
     rules: JwtSpec,
@@ -127,7 +126,6 @@ impl OpenIdProvider {
             keys: KeySetSource::File(std::path::PathBuf::new()),
         };
         Self {
-            key: SignInKey::from_secret(&spec.client_secret.0),
             tokens: TokenVerifier::new(&rules),
             rules,
             directory: ProviderDirectory::new(spec.clone()),

@@ -2,6 +2,8 @@
 //! the newest. Nothing is locked while the check runs; a second writer begins again with what
 //! the first has made.
 
+use std::collections::BTreeMap;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,8 +11,8 @@ use super::error::DatabaseError;
 use super::handle::PolicyDatabase;
 use super::read::{head, position};
 use super::revoked::find_revoked;
-use super::sql::{BadData, Connection, PooledConnection, SqlRow, SqlValue};
-use super::write::{RevisionWrite, write};
+use super::sql::{BadData, Connection, PooledConnection, SqlRow};
+use super::write::{RevisionWrite, grouped, named, write};
 use crate::model::{
     Conflict, Draft, DraftError, DraftProblem, LastChange, NextRevision, ObjectEdit, ObjectId,
     PolicyState, Position, Preview, Revision, list,
@@ -36,6 +38,29 @@ pub enum CommitError<E> {
     Database(DatabaseError),
 }
 
+/// Writes of a revision's transaction besides the revision itself. After an error the revision is
+/// not made.
+pub trait WrittenAlong<E>: Sync {
+    type Written: Send;
+
+    fn write(
+        &self,
+        connection: &mut Connection,
+        revision: &Revision,
+    ) -> impl Future<Output = Result<Self::Written, CommitError<E>>> + Send;
+}
+
+/// Nothing besides the revision.
+struct RevisionAlone;
+
+impl<E> WrittenAlong<E> for RevisionAlone {
+    type Written = ();
+
+    async fn write(&self, _: &mut Connection, _: &Revision) -> Result<(), CommitError<E>> {
+        Ok(())
+    }
+}
+
 impl PolicyDatabase {
     /// Makes a revision of the draft, if the check agrees with the whole state that would stand. It
     /// may be asked several times, each time about what it would be by then.
@@ -44,6 +69,16 @@ impl PolicyDatabase {
         draft: &Draft,
         check: impl Fn(&PolicyState) -> Result<(), E> + Send + Sync,
     ) -> Result<Revision, CommitError<E>> {
+        let (revision, ()) = self.commit_along(draft, check, &RevisionAlone).await?;
+        Ok(revision)
+    }
+
+    pub(crate) async fn commit_along<E: Send, W: WrittenAlong<E>>(
+        &self,
+        draft: &Draft,
+        check: impl Fn(&PolicyState) -> Result<(), E> + Send + Sync,
+        along: &W,
+    ) -> Result<(Revision, W::Written), CommitError<E>> {
         draft.check().map_err(CommitError::Draft)?;
         for attempt in 0..MOST_TRIES {
             if attempt > 0 {
@@ -51,7 +86,7 @@ impl PolicyDatabase {
                 tokio::time::sleep(Duration::from_millis(fastrand::u64(0..longest))).await;
             }
             let mut lease = self.pool.take().await.map_err(CommitError::Database)?;
-            let made = self.attempt(&mut lease, draft, &check).await;
+            let made = self.attempt(&mut lease, draft, &check, along).await;
             if !matches!(made, Err(CommitError::Database(_))) {
                 lease.give_back();
             }
@@ -87,12 +122,13 @@ impl PolicyDatabase {
     }
 
     /// `None`: somebody else was first.
-    async fn attempt<E: Send>(
+    async fn attempt<E: Send, W: WrittenAlong<E>>(
         &self,
         lease: &mut PooledConnection<'_>,
         draft: &Draft,
         check: &(impl Fn(&PolicyState) -> Result<(), E> + Send + Sync),
-    ) -> Result<Option<Revision>, CommitError<E>> {
+        along: &W,
+    ) -> Result<Option<(Revision, W::Written)>, CommitError<E>> {
         let (base, now) = head(lease).await?;
         let state = self.newest(lease, base).await?;
         let position = Position {
@@ -120,17 +156,26 @@ impl PolicyDatabase {
         {
             return Ok(None);
         }
-        if let Err(error) = lease.commit().await {
-            self.stands(position, error).await?;
-        }
-        self.remember(&preview.state);
-        Ok(Some(Revision {
+        let revision = Revision {
             number: position.revision,
             author: draft.author.clone(),
             at: now,
             reason: draft.reason.clone(),
             edits: changes.len() as u64,
-        }))
+        };
+        let written = match along.write(lease, &revision).await {
+            Ok(written) => written,
+            Err(CommitError::Database(error)) => return Err(error.into()),
+            Err(refusal) => {
+                lease.roll_back().await?;
+                return Err(refusal);
+            }
+        };
+        if let Err(error) = lease.commit().await {
+            self.stands(position, error).await?;
+        }
+        self.remember(&preview.state);
+        Ok(Some((revision, written)))
     }
 
     /// Whether a revision stands whose commit was not answered.
@@ -187,29 +232,40 @@ impl<E> From<DatabaseError> for CommitError<E> {
     }
 }
 
-fn read_last_change(row: &SqlRow<'_>) -> Result<LastChange, BadData> {
-    Ok(LastChange {
-        revision: row.number(0)?,
-        by: row.text(1)?.into(),
-        at: UnixTime::from_millis(row.int(2)?),
-    })
-}
-
-/// Finds who took the objects away that are not there.
+/// Finds who took the objects away that are not there. A place among the checks is held meanwhile,
+/// so however many conflicts there are, the queries are few.
 async fn find_last(
     connection: &mut Connection,
     conflicts: &mut [Conflict],
 ) -> Result<(), DatabaseError> {
-    let sql = "SELECT r.number, r.author, r.made_at \
-               FROM tollgate_objects o JOIN tollgate_revisions r ON r.number = o.until \
-               WHERE o.kind = ? AND o.application = ? AND o.name = ? ORDER BY o.until DESC LIMIT 1";
-    for conflict in conflicts
-        .iter_mut()
-        .filter(|conflict| conflict.last.is_none())
-    {
-        let id = &conflict.id;
-        let values = [id.kind().word(), id.application(), id.name()].map(SqlValue::Text);
-        conflict.last = connection.row(sql, &values, read_last_change).await?;
+    let mut removals = BTreeMap::new();
+    let unknown = conflicts.iter().filter(|conflict| conflict.last.is_none());
+    for (kind, application, names) in grouped(unknown.map(|conflict| &conflict.id)) {
+        let (condition, values) = named(kind, application, &names);
+        let sql = format!(
+            "SELECT o.name, r.number, r.author, r.made_at FROM tollgate_revisions r \
+             JOIN (SELECT name, MAX(until) AS gone FROM tollgate_objects WHERE {condition} GROUP BY name) o \
+             ON r.number = o.gone"
+        );
+        for (name, last) in connection.rows(&sql, &values, read_last_change).await? {
+            removals.insert((kind, application.to_owned(), name), last);
+        }
+    }
+    for conflict in conflicts {
+        if conflict.last.is_none() {
+            let id = &conflict.id;
+            let removed = (id.kind(), id.application().to_owned(), id.name().to_owned());
+            conflict.last = removals.remove(&removed);
+        }
     }
     Ok(())
+}
+
+fn read_last_change(row: &SqlRow<'_>) -> Result<(String, LastChange), BadData> {
+    let last = LastChange {
+        revision: row.number(1)?,
+        by: row.text(2)?.into(),
+        at: UnixTime::from_millis(row.int(3)?),
+    };
+    Ok((row.text(0)?.to_owned(), last))
 }

@@ -15,6 +15,7 @@ mod write;
 
 pub use changes::ChangesAfter;
 pub use commit::CommitError;
+pub(crate) use commit::WrittenAlong;
 pub use error::{DatabaseError, SCHEMA};
 pub use handle::PolicyDatabase;
 pub use history::{ObjectRevision, Page};

@@ -1,12 +1,13 @@
 //! API keys that were taken away, which stay away: a document of before still has them, and so has
 //! a revision that somebody goes back to.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use serde::Deserialize;
 
 use super::error::DatabaseError;
 use super::sql::{BadData, Connection, SqlRow, SqlValue};
+use super::write::{MOST_NAMES, places};
 use crate::model::{ObjectChange, ObjectId, ObjectKind, PolicyState};
 
 /// The part of a former key's body that is looked at. There may be a million of them.
@@ -26,12 +27,11 @@ pub async fn find_revoked(
     base: &PolicyState,
     changes: &[ObjectChange],
 ) -> Result<Option<ObjectId>, DatabaseError> {
-    for (application, new) in new_keys(base, changes) {
-        let former = former_keys(connection, application, &new).await?;
-        for (hash, id) in &new {
-            if former.contains(hash) {
-                return Ok(Some((*id).clone()));
-            }
+    let new = new_keys(base, changes);
+    let applications: Vec<_> = new.keys().copied().collect();
+    for part in applications.chunks(MOST_NAMES) {
+        if let Some(id) = find_former(connection, part, &new).await? {
+            return Ok(Some(id));
         }
     }
     Ok(None)
@@ -60,35 +60,40 @@ fn new_keys<'a>(base: &PolicyState, changes: &'a [ObjectChange]) -> BTreeMap<&'a
     new
 }
 
-/// The keys among `new` that the application once had. All of its former keys are read once,
-/// however many are looked for.
-async fn former_keys(
+/// The first object whose key one of these applications once had. All of their former keys are read
+/// once, however many are looked for.
+async fn find_former(
     connection: &mut Connection,
-    application: &str,
-    new: &NewKeys<'_>,
-) -> Result<BTreeSet<String>, DatabaseError> {
-    let sql = "SELECT body FROM tollgate_objects WHERE kind = ? AND application = ? AND until IS NOT NULL";
-    let values = [
-        SqlValue::Text(ObjectKind::ApiKey.word()),
-        SqlValue::Text(application),
-    ];
-    let mut found = BTreeSet::new();
+    applications: &[&str],
+    new: &BTreeMap<&str, NewKeys<'_>>,
+) -> Result<Option<ObjectId>, DatabaseError> {
+    let places = places(applications.len(), "?");
+    let sql = format!(
+        "SELECT application, body FROM tollgate_objects \
+         WHERE kind = ? AND application IN ({places}) AND until IS NOT NULL"
+    );
+    let mut values = vec![SqlValue::Text(ObjectKind::ApiKey.word())];
+    values.extend(applications.iter().copied().map(SqlValue::Text));
+    let mut found: Option<&ObjectId> = None;
     connection
-        .rows(sql, &values, |row| {
+        .rows(&sql, &values, |row| {
             // The hashes that are not looked for are not kept: there may be a million.
-            if let Some(hash) = former_hash(row, application)?
-                && new.contains_key(&hash)
+            let application = row.text(0)?;
+            if let Some(keys) = new.get(application)
+                && let Some(hash) = former_hash(row, application)?
+                && let Some(id) = keys.get(&hash)
+                && found.is_none_or(|first| *id < first)
             {
-                found.insert(hash);
+                found = Some(id);
             }
             Ok(())
         })
         .await?;
-    Ok(found)
+    Ok(found.cloned())
 }
 
 fn former_hash(row: &SqlRow<'_>, application: &str) -> Result<Option<String>, BadData> {
-    match serde_json::from_str::<FormerKey>(row.text(0)?) {
+    match serde_json::from_str::<FormerKey>(row.text(1)?) {
         Ok(key) => Ok(key.key_sha256.map(|hash| hash.to_ascii_lowercase())),
         Err(error) => Err(BadData(format!(
             "the body of a former API key of {application} is none: {error}"

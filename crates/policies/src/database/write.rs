@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use super::error::DatabaseError;
 use super::read::stored;
 use super::sql::{Connection, SqlValue};
-use crate::model::{NextRevision, Object, ObjectChange, ObjectKind, Position};
+use crate::model::{NextRevision, Object, ObjectChange, ObjectId, ObjectKind, Position};
 
 /// Few enough for every database, many enough for a large import to be quick.
-const MOST_NAMES: usize = 200;
+pub const MOST_NAMES: usize = 200;
 const MOST_ROWS: usize = 400;
 const MOST_BYTES: usize = 1024 * 1024;
 
@@ -72,7 +72,7 @@ async fn end_versions(
     number: i64,
 ) -> Result<(), DatabaseError> {
     let stood = changes.iter().filter(|change| change.before.is_some());
-    for (kind, application, names) in grouped(stood) {
+    for (kind, application, names) in grouped(stood.map(|change| &change.id)) {
         let (condition, named) = named(kind, application, &names);
         // Not `until IS NULL`, which has an index: a planner that knows no better would go through
         // all that stands.
@@ -119,16 +119,16 @@ async fn begin_versions(
     Ok(())
 }
 
-/// The names of changed objects, by kind and application, in order and a bounded number at a time.
+/// The names of objects, by kind and application, in order and a bounded number at a time.
 pub fn grouped<'a>(
-    changes: impl Iterator<Item = &'a ObjectChange>,
+    ids: impl Iterator<Item = &'a ObjectId>,
 ) -> impl Iterator<Item = (ObjectKind, &'a str, Vec<&'a str>)> {
     let mut groups: BTreeMap<(ObjectKind, &str), Vec<&str>> = BTreeMap::new();
-    for change in changes {
+    for id in ids {
         groups
-            .entry((change.id.kind(), change.id.application()))
+            .entry((id.kind(), id.application()))
             .or_default()
-            .push(change.id.name());
+            .push(id.name());
     }
     let mut parts = Vec::new();
     for ((kind, application), mut names) in groups {

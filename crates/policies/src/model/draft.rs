@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value as Json;
 
-use super::id::ObjectId;
+use super::id::{ObjectId, ObjectKind};
 use crate::time::UnixTime;
 use tollgate_spec::plain_text::{is_plain_line, is_plain_text};
 
@@ -108,6 +108,14 @@ impl Draft {
         } else {
             check_edits(&self.edits)
         }
+    }
+
+    /// The applications that the draft takes away.
+    pub fn removed_applications(&self) -> impl Iterator<Item = &str> {
+        self.edits
+            .iter()
+            .filter(|edit| edit.id.kind() == ObjectKind::Application && edit.body.is_none())
+            .map(|edit| edit.id.name())
     }
 }
 

@@ -1,11 +1,10 @@
 //! An account, and what can be wrong with one before a database is asked.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 use super::error::PeopleError;
 use super::rights::{Rights, RoleChange};
+use super::secret::password::HashedPassword;
 use crate::model::{ObjectId, is_plain_line};
 use crate::time::UnixTime;
 
@@ -76,22 +75,12 @@ pub struct UserAccount {
     pub subject: Option<OidcSubject>,
     pub has_password: bool,
     #[serde(skip)]
-    pub(super) password: StoredPassword,
+    pub(super) password: Option<HashedPassword>,
     /// May not come in, but stands in histories.
     pub disabled: bool,
     pub rights: Rights,
     pub created_at: UnixTime,
     pub changed_at: UnixTime,
-}
-
-/// The hash of a password, which tells passwords apart. Not printable.
-#[derive(Clone, PartialEq, Eq, Default)]
-pub(super) struct StoredPassword(pub Option<String>);
-
-impl fmt::Debug for StoredPassword {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("StoredPassword")
-    }
 }
 
 /// The identity of a person at an OpenID Connect provider (OpenID Connect Core §2: `iss` and
@@ -103,12 +92,12 @@ pub struct OidcSubject {
     pub subject: String,
 }
 
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Debug)]
 pub struct NewAccount {
     pub name: String,
     pub display_name: String,
     /// Without one, only OpenID Connect and tokens lead in.
-    pub password: Option<String>,
+    pub password: Option<HashedPassword>,
     pub subject: Option<OidcSubject>,
     pub rights: Rights,
 }
@@ -136,25 +125,6 @@ pub struct AccountChange {
 pub enum EarlierTokens {
     Keep,
     Revoke,
-}
-
-impl fmt::Debug for NewAccount {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            name,
-            display_name,
-            password,
-            subject,
-            rights,
-        } = self;
-        f.debug_struct("NewAccount")
-            .field("name", name)
-            .field("display_name", display_name)
-            .field("has_password", &password.is_some())
-            .field("subject", subject)
-            .field("rights", rights)
-            .finish()
-    }
 }
 
 /// Names go into paths, and into the history as authors.
@@ -258,14 +228,5 @@ mod tests {
             subject: "x".repeat(256),
         };
         assert!(check_subject(Some(&subject)).is_err() && check_subject(None).is_ok());
-    }
-
-    #[test]
-    fn a_password_is_not_shown() {
-        let new = NewAccount {
-            password: Some("hunter2 hunter2".into()),
-            ..NewAccount::default()
-        };
-        assert!(!format!("{new:?}").contains("hunter2"));
     }
 }

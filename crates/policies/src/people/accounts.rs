@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use super::account::{
-    AccountChange, EarlierTokens, NewAccount, OidcSubject, ProvenAccount, StoredPassword,
-    UserAccount, check_display_name, check_name, check_rights, check_subject, is_name,
+    AccountChange, EarlierTokens, NewAccount, OidcSubject, ProvenAccount, UserAccount,
+    check_display_name, check_name, check_rights, check_subject, is_name,
 };
 use super::error::PeopleError;
-use super::handle::{People, begin, now};
-use super::password::{hash, verify};
+use super::handle::{People, PeopleChange, now};
 use super::rights::RoleChange;
+use super::secret::password::{HashedPassword, verify};
 use super::stored_rights::{narrow_tokens, read_rights, take_role_from_tokens, written};
 use crate::database::DatabaseError;
 use crate::database::sql::{BadData, Connection, SqlRow, SqlValue};
@@ -20,35 +20,6 @@ use crate::time::UnixTime;
 pub const ACCOUNT_COLUMNS: &str = "a.name, a.display_name, a.password, a.issuer, a.subject, a.disabled, a.rights, a.created_at, a.changed_at";
 
 impl People {
-    pub async fn create(&self, new: &NewAccount) -> Result<UserAccount, PeopleError> {
-        check_name(&new.name)?;
-        check_display_name(&new.display_name)?;
-        check_subject(new.subject.as_ref())?;
-        check_rights(&new.rights)?;
-        let password = match &new.password {
-            Some(password) => Some(hash(password).await?),
-            None => None,
-        };
-        let mut lease = self.pool.take().await?;
-        begin(&mut lease, "people").await?;
-        let now = now(&mut lease).await?;
-        let account = UserAccount {
-            name: new.name.clone(),
-            display_name: new.display_name.clone(),
-            subject: new.subject.clone(),
-            has_password: password.is_some(),
-            password: StoredPassword(password),
-            disabled: false,
-            rights: new.rights.clone(),
-            created_at: now,
-            changed_at: now,
-        };
-        let made = insert(&mut lease, &account).await;
-        end(&mut lease, &made).await?;
-        lease.give_back();
-        made.map(|()| account)
-    }
-
     pub async fn account(&self, name: &str) -> Result<Option<UserAccount>, DatabaseError> {
         // A text that cannot be a name is not asked for: some databases refuse the query.
         if !is_name(name) {
@@ -80,70 +51,6 @@ impl People {
         Ok(found)
     }
 
-    /// Disabling also ends the account's sessions and revokes its tokens. Tokens lose what the
-    /// account loses, for good.
-    pub async fn change(
-        &self,
-        name: &str,
-        change: &AccountChange,
-    ) -> Result<UserAccount, PeopleError> {
-        if let Some(display_name) = &change.display_name {
-            check_display_name(display_name)?;
-        }
-        if let Some(subject) = &change.subject {
-            check_subject(subject.as_ref())?;
-        }
-        if let Some(rights) = &change.rights {
-            check_rights(rights)?;
-        }
-        let mut lease = self.pool.take().await?;
-        begin(&mut lease, "people").await?;
-        let changed = update(&mut lease, name, change).await;
-        end(&mut lease, &changed).await?;
-        lease.give_back();
-        changed
-    }
-
-    /// Takes the roles in an application from all accounts that have one, and returns their names:
-    /// another application may come to be called the same.
-    pub async fn forget_application(&self, application: &str) -> Result<Vec<String>, PeopleError> {
-        let mut lease = self.pool.take().await?;
-        begin(&mut lease, "people").await?;
-        let done = take_roles(&mut lease, application).await;
-        end(&mut lease, &done).await?;
-        lease.give_back();
-        done
-    }
-
-    /// Takes an account away, with its sessions and tokens. Its name stays in the history and in
-    /// the audit log.
-    pub async fn remove(&self, name: &str) -> Result<(), PeopleError> {
-        let mut lease = self.pool.take().await?;
-        begin(&mut lease, "people").await?;
-        let removed = delete(&mut lease, name).await;
-        end(&mut lease, &removed).await?;
-        lease.give_back();
-        removed
-    }
-
-    /// Ends the account's sessions too, and unless they are kept, its tokens: a holder of the old
-    /// password may have made some. Returns the account as it is then.
-    pub async fn set_password(
-        &self,
-        account: impl Into<ProvenAccount<'_>>,
-        password: &str,
-        tokens: EarlierTokens,
-    ) -> Result<UserAccount, PeopleError> {
-        let proven = account.into();
-        let hash = hash(password).await?;
-        let mut lease = self.pool.take().await?;
-        begin(&mut lease, "people").await?;
-        let replaced = replace_password(&mut lease, proven, &hash, tokens).await;
-        end(&mut lease, &replaced).await?;
-        lease.give_back();
-        replaced
-    }
-
     /// `None`: there is no such account, it is disabled, or the password is another. Each takes as
     /// long.
     pub async fn log_in(
@@ -156,7 +63,7 @@ impl People {
         if let Some(account) = &found
             && !account.disabled
         {
-            hash = account.password.0.as_deref();
+            hash = account.password.as_ref();
         }
         if !verify(password, hash).await {
             found = None;
@@ -165,36 +72,93 @@ impl People {
     }
 }
 
-/// Commits a change that succeeded, and rolls any other back. After a failure of the database there
-/// is nothing to roll back.
-pub async fn end<T>(
-    connection: &mut Connection,
-    done: &Result<T, PeopleError>,
-) -> Result<(), PeopleError> {
-    match done {
-        Ok(_) => connection.commit().await?,
-        Err(PeopleError::Database(error)) => return Err(error.clone().into()),
-        Err(_) => connection.roll_back().await?,
+impl PeopleChange<'_> {
+    pub async fn create(&mut self, new: &NewAccount) -> Result<UserAccount, PeopleError> {
+        check_name(&new.name)?;
+        check_display_name(&new.display_name)?;
+        check_subject(new.subject.as_ref())?;
+        check_rights(&new.rights)?;
+        let now = now(&mut self.lease).await?;
+        let account = UserAccount {
+            name: new.name.clone(),
+            display_name: new.display_name.clone(),
+            subject: new.subject.clone(),
+            has_password: new.password.is_some(),
+            password: new.password.clone(),
+            disabled: false,
+            rights: new.rights.clone(),
+            created_at: now,
+            changed_at: now,
+        };
+        insert(&mut self.lease, &account).await?;
+        Ok(account)
     }
-    Ok(())
+
+    /// The account as no other change can alter it before this one ends.
+    pub async fn account(&mut self, name: &str) -> Result<UserAccount, PeopleError> {
+        known(&mut self.lease, name).await
+    }
+
+    /// Disabling also ends the account's sessions and revokes its tokens. Tokens lose what the
+    /// account loses, for good.
+    pub async fn change(
+        &mut self,
+        name: &str,
+        change: &AccountChange,
+    ) -> Result<UserAccount, PeopleError> {
+        if let Some(display_name) = &change.display_name {
+            check_display_name(display_name)?;
+        }
+        if let Some(subject) = &change.subject {
+            check_subject(subject.as_ref())?;
+        }
+        if let Some(rights) = &change.rights {
+            check_rights(rights)?;
+        }
+        update(&mut self.lease, name, change).await
+    }
+
+    /// Takes an account away, with its sessions and tokens. Its name stays in the history and in
+    /// the audit log.
+    pub async fn remove(&mut self, name: &str) -> Result<(), PeopleError> {
+        let account = known(&mut self.lease, name).await?;
+        let sql = "DELETE FROM tollgate_accounts WHERE name = ?";
+        self.lease.execute(sql, &[SqlValue::Text(name)]).await?;
+        keep_an_admin(&mut self.lease, is_active_admin(&account)).await
+    }
+
+    /// Ends the account's sessions too, and unless they are kept, its tokens: a holder of the old
+    /// password may have made some. Returns the account as it is then.
+    pub async fn set_password(
+        &mut self,
+        account: impl Into<ProvenAccount<'_>>,
+        password: &HashedPassword,
+        tokens: EarlierTokens,
+    ) -> Result<UserAccount, PeopleError> {
+        replace_password(&mut self.lease, account.into(), password, tokens).await
+    }
 }
 
 async fn insert(connection: &mut Connection, account: &UserAccount) -> Result<(), PeopleError> {
-    // Names that differ in case alone would be taken for each other where people read them.
-    let like = SqlValue::Text(&account.name.to_ascii_lowercase());
-    let sql = "SELECT name FROM tollgate_accounts WHERE LOWER(name) = ?";
-    if let Some(name) = connection
-        .row(sql, &[like], |row| row.text(0).map(str::to_owned))
-        .await?
-    {
-        return Err(PeopleError::Exists(name));
+    // Names that differ in case alone would be taken for each other where people read them. They
+    // are compared here: LOWER of MySQL leaves bytes as they are, and that of PostgreSQL goes by
+    // the language of the database.
+    let names = connection
+        .rows("SELECT name FROM tollgate_accounts", &[], |row| {
+            row.text(0).map(str::to_owned)
+        })
+        .await?;
+    for name in names {
+        if name.eq_ignore_ascii_case(&account.name) {
+            return Err(PeopleError::Exists(name));
+        }
     }
     alone(connection, account.subject.as_ref(), &account.name).await?;
     let rights = written(&account.rights);
     let values = [
         SqlValue::Text(&account.name),
         SqlValue::Text(&account.display_name),
-        SqlValue::MaybeText(account.password.0.as_deref()),
+        password_value(account),
         issuer_value(account),
         subject_value(account),
         SqlValue::Int(0),
@@ -215,8 +179,7 @@ async fn update(
     name: &str,
     change: &AccountChange,
 ) -> Result<UserAccount, PeopleError> {
-    let found = by_name(connection, name).await?;
-    let before = found.ok_or_else(|| PeopleError::Unknown(name.to_owned()))?;
+    let before = known(connection, name).await?;
     let is_another_account = match change.made_at {
         Some(made_at) => made_at != before.created_at,
         None => false,
@@ -275,7 +238,9 @@ async fn update(
     Ok(account)
 }
 
-async fn take_roles(
+/// Takes the roles in an application from all accounts that have one, and returns their names:
+/// another application may come to be called the same.
+pub async fn take_roles(
     connection: &mut Connection,
     application: &str,
 ) -> Result<Vec<String>, PeopleError> {
@@ -303,16 +268,15 @@ async fn take_roles(
 async fn replace_password(
     connection: &mut Connection,
     proven: ProvenAccount<'_>,
-    hash: &str,
+    password: &HashedPassword,
     tokens: EarlierTokens,
 ) -> Result<UserAccount, PeopleError> {
     let name = proven.name;
-    let found = by_name(connection, name).await?;
-    let account = found.ok_or_else(|| PeopleError::Unknown(name.to_owned()))?;
+    let account = known(connection, name).await?;
     proven.check(&account)?;
     let changed_at = next_change(connection, &account).await?;
     let values = [
-        SqlValue::Text(hash),
+        SqlValue::Text(&password.0),
         SqlValue::Int(changed_at.millis()),
         SqlValue::Text(name),
     ];
@@ -324,7 +288,7 @@ async fn replace_password(
     }
     Ok(UserAccount {
         has_password: true,
-        password: StoredPassword(Some(hash.to_owned())),
+        password: Some(password.clone()),
         changed_at,
         ..account
     })
@@ -338,18 +302,6 @@ async fn next_change(
 ) -> Result<UnixTime, DatabaseError> {
     let now = now(connection).await?;
     Ok(now.max(account.changed_at.after(Duration::from_millis(1))))
-}
-
-async fn delete(connection: &mut Connection, name: &str) -> Result<(), PeopleError> {
-    let found = by_name(connection, name).await?;
-    let account = found.ok_or_else(|| PeopleError::Unknown(name.to_owned()))?;
-    connection
-        .execute(
-            "DELETE FROM tollgate_accounts WHERE name = ?",
-            &[SqlValue::Text(name)],
-        )
-        .await?;
-    keep_an_admin(connection, is_active_admin(&account)).await
 }
 
 /// An account without a password and a subject leads nobody in.
@@ -389,7 +341,12 @@ async fn alone(
     }
 }
 
-pub async fn by_name(
+pub async fn known(connection: &mut Connection, name: &str) -> Result<UserAccount, PeopleError> {
+    let found = by_name(connection, name).await?;
+    found.ok_or_else(|| PeopleError::Unknown(name.to_owned()))
+}
+
+async fn by_name(
     connection: &mut Connection,
     name: &str,
 ) -> Result<Option<UserAccount>, DatabaseError> {
@@ -430,7 +387,9 @@ async fn revoke_tokens(connection: &mut Connection, name: &str) -> Result<(), Da
 
 pub fn read_account(row: &SqlRow<'_>) -> Result<UserAccount, BadData> {
     let name = row.text(0)?.to_owned();
-    let password = row.maybe_text(2)?.map(ToOwned::to_owned);
+    let password = row
+        .maybe_text(2)?
+        .map(|hash| HashedPassword(hash.to_owned()));
     let subject = match (row.maybe_text(3)?, row.maybe_text(4)?) {
         (Some(issuer), Some(subject)) => Some(OidcSubject {
             issuer: issuer.into(),
@@ -442,12 +401,19 @@ pub fn read_account(row: &SqlRow<'_>) -> Result<UserAccount, BadData> {
         display_name: row.text(1)?.to_owned(),
         subject,
         has_password: password.is_some(),
-        password: StoredPassword(password),
+        password,
         disabled: row.int(5)? != 0,
         rights: read_rights(row.text(6)?, &name)?,
         created_at: UnixTime::from_millis(row.int(7)?),
         changed_at: UnixTime::from_millis(row.int(8)?),
         name,
+    })
+}
+
+fn password_value(account: &UserAccount) -> SqlValue<'_> {
+    SqlValue::MaybeText(match &account.password {
+        Some(HashedPassword(hash)) => Some(hash),
+        None => None,
     })
 }
 

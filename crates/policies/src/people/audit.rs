@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::handle::{People, begin};
+use super::handle::{ChangeAuthor, People, PeopleChange, lock};
 use super::secret::sha256;
 use crate::database::sql::{BadData, Connection, SqlRow, SqlValue};
 use crate::database::{DatabaseError, Page};
@@ -31,6 +31,14 @@ pub struct AuditRecord {
     pub address: String,
     pub outcome: AuditOutcome,
     pub detail: String,
+}
+
+/// A change that was made, in the words of the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Deed<'a> {
+    pub action: &'a str,
+    pub object: &'a str,
+    pub detail: &'a str,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -76,26 +84,8 @@ const AUDIT_COLUMNS: &str =
 impl People {
     pub async fn record(&self, record: &AuditRecord) -> Result<AuditEntry, DatabaseError> {
         let mut lease = self.pool.take().await?;
-        begin(&mut lease, "audit").await?;
-        let now = lease.dialect().now();
-        let sql = format!("SELECT number, mark, {now} FROM tollgate_heads WHERE name = 'audit'");
-        let found = lease
-            .row(&sql, &[], |row| {
-                let mark = row.text(1)?.to_owned();
-                Ok((row.number(0)?, mark, UnixTime::from_millis(row.int(2)?)))
-            })
-            .await?;
-        let (number, previous, at) =
-            found.ok_or_else(|| lease.broken("the audit log has no head"))?;
-        let mut entry = AuditEntry {
-            number,
-            at,
-            record: record.cleaned(),
-            previous,
-            hash: String::new(),
-        };
-        entry.hash = entry.computed();
-        append(&mut lease, &entry).await?;
+        lease.begin().await?;
+        let entry = append(&mut lease, record).await?;
         lease.commit().await?;
         lease.give_back();
         Ok(entry)
@@ -173,7 +163,66 @@ impl People {
     }
 }
 
-async fn append(connection: &mut Connection, entry: &AuditEntry) -> Result<(), DatabaseError> {
+impl PeopleChange<'_> {
+    /// Ends the change with its entry in the log: both stand, or neither.
+    pub async fn commit(mut self, deed: &Deed<'_>) -> Result<AuditEntry, DatabaseError> {
+        let record = self.author.record(deed);
+        let entry = append(&mut self.lease, &record).await?;
+        self.commit_unrecorded().await?;
+        Ok(entry)
+    }
+
+    /// Ends a change that has no entry: sessions of an account beyond a bound.
+    pub async fn commit_unrecorded(mut self) -> Result<(), DatabaseError> {
+        self.lease.commit().await?;
+        self.lease.give_back();
+        Ok(())
+    }
+}
+
+impl ChangeAuthor<'_> {
+    /// The record of what they have done.
+    pub fn record(&self, deed: &Deed<'_>) -> AuditRecord {
+        AuditRecord {
+            account: self.account.to_owned(),
+            action: deed.action.to_owned(),
+            object: deed.object.to_owned(),
+            address: self.address.to_owned(),
+            outcome: AuditOutcome::Done,
+            detail: deed.detail.to_owned(),
+        }
+    }
+}
+
+/// Adds an entry, in a transaction that is under way.
+pub async fn append(
+    connection: &mut Connection,
+    record: &AuditRecord,
+) -> Result<AuditEntry, DatabaseError> {
+    lock(connection, "audit").await?;
+    let now = connection.dialect().now();
+    let sql = format!("SELECT number, mark, {now} FROM tollgate_heads WHERE name = 'audit'");
+    let found = connection
+        .row(&sql, &[], |row| {
+            let mark = row.text(1)?.to_owned();
+            Ok((row.number(0)?, mark, UnixTime::from_millis(row.int(2)?)))
+        })
+        .await?;
+    let (number, previous, at) =
+        found.ok_or_else(|| connection.broken("the audit log has no head"))?;
+    let mut entry = AuditEntry {
+        number,
+        at,
+        record: record.cleaned(),
+        previous,
+        hash: String::new(),
+    };
+    entry.hash = entry.computed();
+    insert(connection, &entry).await?;
+    Ok(entry)
+}
+
+async fn insert(connection: &mut Connection, entry: &AuditEntry) -> Result<(), DatabaseError> {
     let AuditEntry {
         number,
         at,

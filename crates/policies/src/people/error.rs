@@ -10,6 +10,8 @@ pub enum PeopleError {
     Unknown(String),
     #[error("somebody else has changed the account {0} meanwhile")]
     Changed(String),
+    #[error("meanwhile this sign-in or token has ended")]
+    SignedOut,
     #[error("there is an account {0} already")]
     Exists(String),
     #[error("{0}")]

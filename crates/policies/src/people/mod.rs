@@ -4,9 +4,9 @@
 mod account;
 mod accounts;
 mod audit;
+mod change;
 mod error;
 mod handle;
-mod password;
 mod rights;
 mod secret;
 mod session;
@@ -17,10 +17,11 @@ pub use account::{
     AccountChange, EarlierTokens, NewAccount, OidcSubject, ProvenAccount, ROLLOUT_AUTHOR,
     UserAccount, check_display_name,
 };
-pub use audit::{AuditEntry, AuditOutcome, AuditRecord, AuditVerdict};
+pub use audit::{AuditEntry, AuditOutcome, AuditRecord, AuditVerdict, Deed};
 pub use error::PeopleError;
-pub use handle::People;
+pub use handle::{AuthorProof, ChangeAuthor, People, PeopleChange};
 pub use rights::{ApplicationRole, FleetRole, Operation, Rights, RoleChange, may};
 pub use secret::Secret;
+pub use secret::password::HashedPassword;
 pub use session::{MOST_SESSIONS, SESSION_BEGINNING, Session, SessionTerms};
 pub use token::{ApiToken, MOST_TOKENS, NewToken};

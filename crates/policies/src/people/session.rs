@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::account::{ProvenAccount, UserAccount};
-use super::accounts::{ACCOUNT_COLUMNS, by_name, end, end_sessions, read_account};
+use super::accounts::{ACCOUNT_COLUMNS, end_sessions, known, read_account};
 use super::error::PeopleError;
-use super::handle::{People, begin, now};
+use super::handle::{People, PeopleChange, now};
 use super::secret::{Secret, is_secret, sha256};
 use crate::database::DatabaseError;
 use crate::database::sql::{BadData, Connection, SqlRow, SqlValue};
@@ -44,22 +44,6 @@ const PART_OF_IDLE: i64 = 16;
 pub const MOST_SESSIONS: usize = 20;
 
 impl People {
-    /// Logs an account in. Also forgets the sessions of all that have ended, and the oldest of an
-    /// account with too many.
-    pub async fn begin_session(
-        &self,
-        account: impl Into<ProvenAccount<'_>>,
-        terms: SessionTerms,
-    ) -> Result<(Secret, Session), PeopleError> {
-        let proven = account.into();
-        let mut lease = self.pool.take().await?;
-        begin(&mut lease, "people").await?;
-        let begun = insert(&mut lease, proven, terms).await;
-        end(&mut lease, &begun).await?;
-        lease.give_back();
-        begun
-    }
-
     /// The account that is logged in by this secret, with the rights of this moment. Moves the idle
     /// end on.
     pub async fn session(
@@ -86,21 +70,8 @@ impl People {
         if !is_secret(SESSION_BEGINNING, secret) {
             return Ok(None);
         }
-        let hash = sha256(secret.as_bytes());
         let mut lease = self.pool.take().await?;
-        let sql = format!(
-            "SELECT {ACCOUNT_COLUMNS}, s.begun_at, s.idle_until, s.ends_at, s.idle_millis, {} \
-             FROM tollgate_sessions s JOIN tollgate_accounts a ON a.name = s.account WHERE s.hash = ?",
-            lease.dialect().now()
-        );
-        let found = lease
-            .row(&sql, &[SqlValue::Text(&hash)], read_session)
-            .await?;
-        let found = found.filter(|found| {
-            !found.account.disabled && found.session.read_at < found.session.idle_until
-        });
-        let Some(mut found) = found.filter(|found| found.session.read_at < found.session.ends_at)
-        else {
+        let Some(mut found) = find(&mut lease, secret).await? else {
             lease.give_back();
             return Ok(None);
         };
@@ -109,6 +80,7 @@ impl People {
         if is_used
             && moved.millis() - found.session.idle_until.millis() > found.idle_millis / PART_OF_IDLE
         {
+            let hash = sha256(secret.as_bytes());
             let values = [SqlValue::Int(moved.millis()), SqlValue::Text(&hash)];
             lease
                 .execute(
@@ -121,27 +93,55 @@ impl People {
         lease.give_back();
         Ok(Some((found.account, found.session)))
     }
+}
+
+impl PeopleChange<'_> {
+    /// Logs an account in. Also forgets the sessions of all that have ended, and the oldest of an
+    /// account with too many.
+    pub async fn begin_session(
+        &mut self,
+        account: impl Into<ProvenAccount<'_>>,
+        terms: SessionTerms,
+    ) -> Result<(Secret, Session), PeopleError> {
+        insert(&mut self.lease, account.into(), terms).await
+    }
 
     /// Logs out.
-    pub async fn end_session(&self, secret: &str) -> Result<(), DatabaseError> {
-        let mut lease = self.pool.take().await?;
+    pub async fn end_session(&mut self, secret: &str) -> Result<(), DatabaseError> {
         let hash = sha256(secret.as_bytes());
-        lease
-            .execute(
-                "DELETE FROM tollgate_sessions WHERE hash = ?",
-                &[SqlValue::Text(&hash)],
-            )
-            .await?;
-        lease.give_back();
+        let sql = "DELETE FROM tollgate_sessions WHERE hash = ?";
+        self.lease.execute(sql, &[SqlValue::Text(&hash)]).await?;
         Ok(())
     }
 
     /// Logs somebody out everywhere. How many sessions that were.
-    pub async fn end_sessions(&self, name: &str) -> Result<u64, DatabaseError> {
-        let mut lease = self.pool.take().await?;
-        let ended = end_sessions(&mut lease, name).await?;
-        lease.give_back();
-        Ok(ended)
+    pub async fn end_sessions(&mut self, name: &str) -> Result<u64, DatabaseError> {
+        end_sessions(&mut self.lease, name).await
+    }
+}
+
+/// The session with this secret, which has not ended, and its account.
+pub async fn find(
+    connection: &mut Connection,
+    secret: &str,
+) -> Result<Option<FoundSession>, DatabaseError> {
+    let hash = sha256(secret.as_bytes());
+    let sql = format!(
+        "SELECT {ACCOUNT_COLUMNS}, s.begun_at, s.idle_until, s.ends_at, s.idle_millis, {} \
+         FROM tollgate_sessions s JOIN tollgate_accounts a ON a.name = s.account WHERE s.hash = ?",
+        connection.dialect().now()
+    );
+    let found = connection
+        .row(&sql, &[SqlValue::Text(&hash)], read_session)
+        .await?;
+    let Some(found) = found else {
+        return Ok(None);
+    };
+    let end = found.session.idle_until.min(found.session.ends_at);
+    if found.account.disabled || found.session.read_at >= end {
+        Ok(None)
+    } else {
+        Ok(Some(found))
     }
 }
 
@@ -153,9 +153,7 @@ async fn insert(
     let secret = Secret::new(SESSION_BEGINNING)?;
     let name = proven.name;
     let now = now(connection).await?;
-    let account = by_name(connection, name)
-        .await?
-        .ok_or_else(|| PeopleError::Unknown(name.to_owned()))?;
+    let account = known(connection, name).await?;
     if account.disabled {
         return Err(PeopleError::Disabled(name.to_owned()));
     }
@@ -215,8 +213,8 @@ async fn end_oldest(
     Ok(())
 }
 
-struct FoundSession {
-    account: UserAccount,
+pub struct FoundSession {
+    pub account: UserAccount,
     session: Session,
     idle_millis: i64,
 }

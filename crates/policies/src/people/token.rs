@@ -7,9 +7,9 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Serialize;
 
 use super::account::{ProvenAccount, UserAccount, check_rights, check_text};
-use super::accounts::{ACCOUNT_COLUMNS, by_name, end, read_account};
+use super::accounts::{ACCOUNT_COLUMNS, known, read_account};
 use super::error::PeopleError;
-use super::handle::{People, begin, now};
+use super::handle::{People, PeopleChange, now};
 use super::rights::Rights;
 use super::secret::{Secret, is_secret, random, sha256};
 use super::stored_rights::{read_rights, written};
@@ -52,23 +52,6 @@ pub struct ApiToken {
 const TOKEN_COLUMNS: &str = "t.id, t.label, t.scope, t.created_at, t.expires_at, t.revoked";
 
 impl People {
-    /// The secret is known to nobody after this.
-    pub async fn create_token(
-        &self,
-        account: impl Into<ProvenAccount<'_>>,
-        new: &NewToken,
-    ) -> Result<(Secret, ApiToken), PeopleError> {
-        let proven = account.into();
-        check_text("label", &new.label, MOST_LABEL_BYTES)?;
-        check_rights(&new.scope)?;
-        let mut lease = self.pool.take().await?;
-        begin(&mut lease, "people").await?;
-        let made = create(&mut lease, proven, new).await;
-        end(&mut lease, &made).await?;
-        lease.give_back();
-        made
-    }
-
     /// The account that acts by this secret, with the rights that it and the token have in common
     /// at this moment.
     pub async fn token(
@@ -78,28 +61,10 @@ impl People {
         if !is_secret(BEGINNING, secret) {
             return Ok(None);
         }
-        let hash = sha256(secret.as_bytes());
         let mut lease = self.pool.take().await?;
-        let sql = format!(
-            "SELECT {ACCOUNT_COLUMNS}, {TOKEN_COLUMNS}, {} \
-             FROM tollgate_tokens t JOIN tollgate_accounts a ON a.name = t.account WHERE t.hash = ?",
-            lease.dialect().now()
-        );
-        let found = lease
-            .row(&sql, &[SqlValue::Text(&hash)], |row| {
-                let now = UnixTime::from_millis(row.int(15)?);
-                Ok((read_account(row)?, read_token(row, 9)?, now))
-            })
-            .await?;
+        let found = find(&mut lease, secret).await?;
         lease.give_back();
-        let Some((account, token, now)) = found else {
-            return Ok(None);
-        };
-        if account.disabled || !token.is_valid(now) {
-            return Ok(None);
-        }
-        let rights = account.rights.common(&token.scope);
-        Ok(Some((UserAccount { rights, ..account }, token)))
+        Ok(found)
     }
 
     /// The tokens of an account, oldest first, revoked ones too.
@@ -109,17 +74,54 @@ impl People {
         lease.give_back();
         Ok(found)
     }
+}
+
+impl PeopleChange<'_> {
+    /// The secret is known to nobody after this.
+    pub async fn create_token(
+        &mut self,
+        account: impl Into<ProvenAccount<'_>>,
+        new: &NewToken,
+    ) -> Result<(Secret, ApiToken), PeopleError> {
+        check_text("label", &new.label, MOST_LABEL_BYTES)?;
+        check_rights(&new.scope)?;
+        create(&mut self.lease, account.into(), new).await
+    }
 
     /// False: the account has no such token, or it was revoked before.
-    pub async fn revoke_token(&self, name: &str, id: &str) -> Result<bool, DatabaseError> {
-        let mut lease = self.pool.take().await?;
+    pub async fn revoke_token(&mut self, name: &str, id: &str) -> Result<bool, DatabaseError> {
         let values = [SqlValue::Text(name), SqlValue::Text(id)];
         let sql =
             "UPDATE tollgate_tokens SET revoked = 1 WHERE account = ? AND id = ? AND revoked = 0";
-        let revoked = lease.execute(sql, &values).await?;
-        lease.give_back();
-        Ok(revoked == 1)
+        Ok(self.lease.execute(sql, &values).await? == 1)
     }
+}
+
+/// The valid token with this secret, and its account with the rights that both have in common.
+pub async fn find(
+    connection: &mut Connection,
+    secret: &str,
+) -> Result<Option<(UserAccount, ApiToken)>, DatabaseError> {
+    let hash = sha256(secret.as_bytes());
+    let sql = format!(
+        "SELECT {ACCOUNT_COLUMNS}, {TOKEN_COLUMNS}, {} \
+         FROM tollgate_tokens t JOIN tollgate_accounts a ON a.name = t.account WHERE t.hash = ?",
+        connection.dialect().now()
+    );
+    let found = connection
+        .row(&sql, &[SqlValue::Text(&hash)], |row| {
+            let now = UnixTime::from_millis(row.int(15)?);
+            Ok((read_account(row)?, read_token(row, 9)?, now))
+        })
+        .await?;
+    let Some((account, token, now)) = found else {
+        return Ok(None);
+    };
+    if account.disabled || !token.is_valid(now) {
+        return Ok(None);
+    }
+    let rights = account.rights.common(&token.scope);
+    Ok(Some((UserAccount { rights, ..account }, token)))
 }
 
 /// Makes a token, and forgets the oldest of those that are valid no more.
@@ -130,9 +132,7 @@ async fn create(
 ) -> Result<(Secret, ApiToken), PeopleError> {
     let now = now(connection).await?;
     let name = proven.name;
-    let account = by_name(connection, name)
-        .await?
-        .ok_or_else(|| PeopleError::Unknown(name.to_owned()))?;
+    let account = known(connection, name).await?;
     proven.check(&account)?;
     match account {
         UserAccount { disabled: true, .. } => return Err(PeopleError::Disabled(name.to_owned())),

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use sqlx::{ConnectOptions as _, Connection as _, Executor as _};
 use tokio::time::timeout;
 use tollgate_policies::database::{CommitError, DatabaseError, Page, PolicyDatabase};
+use tollgate_policies::model::Expected;
 
-use crate::drafts::{commit, draft, fine, named, rate, rates};
+use crate::drafts::{commit, draft, edit, fine, gone, named, rate, rates, strategy};
 use crate::front::{Fault, Front};
 use crate::servers::{PASSWORD, PATIENCE, Product, TestDatabase};
 
@@ -17,6 +19,7 @@ over_all! {
     a_locked_database_is_read_and_tells_writers_to_try_again,
     a_commit_whose_answer_was_lost_is_looked_up,
     what_nobody_wrote_is_told_and_not_served,
+    many_conflicts_are_a_few_queries,
 }
 
 /// A handle through a relay.
@@ -256,4 +259,37 @@ async fn what_nobody_wrote_is_told_and_not_served(test: TestDatabase) {
         );
         assert!(error.to_string().contains(message), "{sql}: {error}");
     }
+}
+
+/// A check has one of few places until it has ended.
+async fn many_conflicts_are_a_few_queries(test: TestDatabase) {
+    const OBJECTS: u64 = 500;
+    test.migrated().await;
+    let (database, front) = if test.product == Product::Sqlite {
+        (test.handle(), None)
+    } else {
+        let (database, front) = through_front(&test, PATIENCE).await;
+        (database, Some(front))
+    };
+    let names: Vec<_> = (0..OBJECTS).map(|number| format!("s{number}")).collect();
+    let made = names.iter().map(|name| rate(name, 1));
+    commit(&database, made.collect()).await;
+    let removed = names.iter().map(|name| gone(name));
+    commit(&database, removed.collect()).await;
+    let mut edits = Vec::new();
+    for name in &names {
+        edits.push(edit(&strategy(name), Expected::Revision(1), json!({})));
+    }
+    let before = front.as_ref().map_or(0, Front::sent);
+    let refused = database.commit(&draft("bob", edits), fine).await;
+    let asked = front.as_ref().map_or(0, Front::sent) - before;
+    let Err(CommitError::Conflict(conflicts)) = refused else {
+        panic!("{refused:?}")
+    };
+    for conflict in &conflicts {
+        let last = conflict.last.as_ref().unwrap();
+        assert_eq!((&*last.by, last.revision), ("ada", 2));
+    }
+    assert_eq!(conflicts.len() as u64, OBJECTS);
+    assert!(asked < 50, "{asked}");
 }

@@ -1,6 +1,6 @@
 //! A relay before a server, and the faults it can have.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -27,6 +27,8 @@ pub struct Front {
     fault: Arc<Mutex<Fault>>,
     /// Counts up when all connections are to end.
     round: watch::Sender<u32>,
+    /// How often clients have sent something.
+    sent: Arc<AtomicUsize>,
 }
 
 impl Front {
@@ -36,17 +38,30 @@ impl Front {
         let (round, _) = watch::channel(0);
         let fault = Arc::new(Mutex::new(Fault::None));
         let (known, rounds) = (Arc::clone(&fault), round.clone());
+        let sent = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&sent);
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 tokio::spawn(relay(
                     client,
                     server,
                     Arc::clone(&known),
+                    Arc::clone(&counted),
                     rounds.subscribe(),
                 ));
             }
         });
-        Self { port, fault, round }
+        Self {
+            port,
+            fault,
+            round,
+            sent,
+        }
+    }
+
+    /// How often clients have sent something.
+    pub fn sent(&self) -> usize {
+        self.sent.load(Ordering::Relaxed)
     }
 
     /// From now on.
@@ -76,6 +91,7 @@ async fn relay(
     client: TcpStream,
     server: u16,
     fault: Arc<Mutex<Fault>>,
+    sent: Arc<AtomicUsize>,
     mut round: watch::Receiver<u32>,
 ) {
     if *fault.lock().unwrap() == Fault::Closed {
@@ -86,21 +102,32 @@ async fn relay(
         (client.into_split(), server.into_split());
     // The next answer is lost.
     let cut = AtomicBool::new(false);
+    let marks = Sent {
+        cut: &cut,
+        count: &sent,
+    };
     tokio::select! {
-        () = requests(from_client, to_server, Arc::clone(&fault), &cut) => {}
+        () = requests(from_client, to_server, Arc::clone(&fault), &marks) => {}
         () = answers(from_server, to_client, fault, &cut) => {}
         _ = round.changed() => {}
     }
+}
+
+/// The marks that what a client sends leaves.
+struct Sent<'a> {
+    cut: &'a AtomicBool,
+    count: &'a AtomicUsize,
 }
 
 async fn requests(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     fault: Arc<Mutex<Fault>>,
-    cut: &AtomicBool,
+    Sent { cut, count }: &Sent<'_>,
 ) {
     let mut buffer = vec![0; 65536];
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
+        count.fetch_add(1, Ordering::Relaxed);
         let bytes = &buffer[..read];
         let has = |words: &str| {
             bytes

@@ -9,6 +9,7 @@ use tollgate_policies::model::{Expected, ObjectEdit};
 use tollgate_policies::people::{AccountChange, NewAccount, SessionTerms};
 
 use crate::drafts::{commit, draft, fine, named, rate, rates, strategy};
+use crate::people::ChangedPeople;
 use crate::servers::{PATIENCE, Product, TestDatabase};
 
 /// A database with two revisions, a handle that follows it, and a backup of its first.
@@ -202,7 +203,7 @@ async fn many_callers_at_once_find_the_new_file() {
 #[tokio::test]
 async fn an_account_that_is_disabled_in_the_new_file_is_out() {
     let test = TestDatabase::new(Product::Sqlite).await;
-    let people = test.migrated().await.people();
+    let people = ChangedPeople(test.migrated().await.people());
     for name in ["ada", "ed"] {
         let admin = tollgate_policies::people::Rights::admin();
         let account = NewAccount {
@@ -229,7 +230,7 @@ async fn an_account_that_is_disabled_in_the_new_file_is_out() {
         .await;
     take_logs(&test.file());
     fs::rename(backup, test.file()).unwrap();
-    let command = test.handle().people();
+    let command = ChangedPeople(test.handle().people());
     let change = AccountChange {
         disabled: Some(true),
         ..AccountChange::default()

@@ -23,7 +23,8 @@ use tollgate_limiter::algorithm::token_bucket::TokenBucket;
 use tollgate_limiter::limit::algorithm::QuotaError;
 use tollgate_policies::database::DatabaseError;
 use tollgate_policies::people::{
-    AuditOutcome, AuditRecord, AuditVerdict, People, Secret, SessionTerms, UserAccount,
+    AuditEntry, AuditOutcome, AuditRecord, AuditVerdict, AuthorProof, ChangeAuthor, Deed, People,
+    PeopleChange, PeopleError, Secret, SessionTerms, UserAccount,
 };
 
 use self::cookie::SessionCookies;
@@ -192,21 +193,66 @@ impl AccountService {
         ip: IpAddr,
         how: &str,
     ) -> Result<Secret, ProblemDetails> {
-        let begun = self
-            .people
-            .begin_session(
-                account,
-                SessionTerms {
-                    idle: IDLE,
-                    absolute: ABSOLUTE,
-                },
-            )
-            .await;
-        let (secret, _) = begun.map_err(|error| problems::people_for_strangers(&error))?;
-        if self.records_session(&account.name) {
-            self.record_sign_in(&account.name, ip, how).await;
-        }
+        let address = ip.to_canonical().to_string();
+        let author = ChangeAuthor {
+            account: &account.name,
+            address: &address,
+            proof: AuthorProof::Trusted,
+        };
+        let begun = self.session_by(&author, account, how).await;
+        begun.map_err(|error| problems::people_for_strangers(&error))
+    }
+
+    async fn session_by(
+        &self,
+        author: &ChangeAuthor<'_>,
+        account: &UserAccount,
+        how: &str,
+    ) -> Result<Secret, PeopleError> {
+        let terms = SessionTerms {
+            idle: IDLE,
+            absolute: ABSOLUTE,
+        };
+        let mut change = self.people.begin(author).await?;
+        let (secret, _) = change.begin_session(account, terms).await?;
+        let deed = Deed {
+            action: "sign_in",
+            object: &format!("account {}", account.name),
+            detail: how,
+        };
+        self.commit_session(change, &account.name, &deed).await?;
         Ok(secret)
+    }
+
+    /// Ends a change with its entry in the audit log.
+    ///
+    /// # Errors
+    /// When neither is known to stand.
+    pub async fn commit(
+        &self,
+        change: PeopleChange<'_>,
+        deed: &Deed<'_>,
+    ) -> Result<(), PeopleError> {
+        show_entry(&change.commit(deed).await?);
+        Ok(())
+    }
+
+    /// Like [`commit`](Self::commit), of a session of `account` that begins or ends: recorded as
+    /// far as its bound goes.
+    ///
+    /// # Errors
+    /// When neither is known to stand.
+    pub async fn commit_session(
+        &self,
+        change: PeopleChange<'_>,
+        account: &str,
+        deed: &Deed<'_>,
+    ) -> Result<(), PeopleError> {
+        if self.sessions.take(account) {
+            self.commit(change, deed).await
+        } else {
+            Ok(change.commit_unrecorded().await?)
+        }
     }
 
     /// Begins a session, as the cookie of it.
@@ -295,25 +341,15 @@ impl AccountService {
         }
     }
 
-    async fn record_sign_in(&self, name: &str, ip: IpAddr, how: &str) {
-        self.record(&sign_in_record(
-            name,
-            format!("account {name}"),
-            ip,
-            AuditOutcome::Done,
-            how,
-        ))
-        .await;
-    }
-
     async fn record_refused_sign_in(&self, object: &str, ip: IpAddr, why: &str) {
-        self.record(&sign_in_record(
-            "",
-            object.to_owned(),
-            ip,
-            AuditOutcome::Refused,
-            why,
-        ))
+        self.record(&AuditRecord {
+            account: String::new(),
+            action: "sign_in".to_owned(),
+            object: object.to_owned(),
+            address: ip.to_canonical().to_string(),
+            outcome: AuditOutcome::Refused,
+            detail: why.to_owned(),
+        })
         .await;
     }
 
@@ -322,21 +358,11 @@ impl AccountService {
         self.refusals.take(account)
     }
 
-    /// Whether another beginning or end of a session of this account is to be recorded.
-    pub fn records_session(&self, account: &str) -> bool {
-        self.sessions.take(account)
-    }
-
     /// Keeps a record in the audit log. The log of the process has it when the database cannot take
     /// it.
     pub async fn record(&self, record: &AuditRecord) {
         match self.people.record(record).await {
-            // Outside of the database: who rewrites the whole log there, cannot rewrite this line.
-            Ok(entry) => tracing::info!(
-                number = entry.number,
-                hash = entry.hash,
-                "audit log written"
-            ),
+            Ok(entry) => show_entry(&entry),
             Err(error) => tracing::error!(
                 %error, account = record.account, action = record.action, object = record.object,
                 address = record.address, outcome = ?record.outcome, detail = record.detail,
@@ -346,21 +372,14 @@ impl AccountService {
     }
 }
 
-fn sign_in_record(
-    account: &str,
-    object: String,
-    ip: IpAddr,
-    outcome: AuditOutcome,
-    detail: &str,
-) -> AuditRecord {
-    AuditRecord {
-        account: account.to_owned(),
-        action: "sign_in".to_owned(),
-        object,
-        address: ip.to_canonical().to_string(),
-        outcome,
-        detail: detail.to_owned(),
-    }
+/// Shows in the gateway's log that there is an entry in the audit log. Who rewrites the whole of
+/// that in the database, cannot rewrite this line.
+pub fn show_entry(entry: &AuditEntry) {
+    tracing::info!(
+        number = entry.number,
+        hash = entry.hash,
+        "audit log written"
+    );
 }
 
 /// Looks a secret up, whose attempt has failed if nothing is found. Goes on without its client: a

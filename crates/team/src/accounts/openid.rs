@@ -7,8 +7,8 @@ use std::net::IpAddr;
 
 use axum::http::HeaderValue;
 use tollgate_policies::people::{
-    AccountChange, AuditOutcome, AuditRecord, NewAccount, OidcSubject, PeopleError, Rights,
-    UserAccount, check_display_name,
+    AccountChange, AuthorProof, ChangeAuthor, Deed, NewAccount, OidcSubject, PeopleChange,
+    PeopleError, Rights, UserAccount, check_display_name,
 };
 
 use super::AccountService;
@@ -18,7 +18,7 @@ use super::role_words::show_rights;
 use tollgate_admin::problem_details::ProblemDetails;
 use tollgate_identity::openid::directory::printable;
 use tollgate_identity::openid::fault::OpenIdFault;
-use tollgate_identity::openid::pending::PendingSignIn;
+use tollgate_identity::openid::pending::{PendingSignIn, SignInKey};
 use tollgate_identity::openid::provider::{OpenIdPerson, ProviderAnswer, recent_age};
 
 /// The account that a refusal is about, in the audit log.
@@ -46,7 +46,18 @@ impl AccountService {
         Ok(())
     }
 
-    /// The cookie of a new session of somebody who has come back from the provider.
+    /// The key that sign-ins at the provider are signed with, on each node of the fleet.
+    ///
+    /// # Errors
+    /// When the database is away.
+    pub async fn sign_in_key(&self) -> Result<SignInKey, ProblemDetails> {
+        let key = self.people.sign_in_key().await;
+        let key = key.map_err(|error| problems::people_for_strangers(&error))?;
+        Ok(SignInKey::new(&key))
+    }
+
+    /// The cookie of a new session of somebody who has come back from the provider. Their sign-in
+    /// has [gone on](Self::start_at_provider).
     ///
     /// # Errors
     /// When it is nobody who may come in, or too many from the address were nobody.
@@ -58,7 +69,6 @@ impl AccountService {
         ip: IpAddr,
     ) -> Result<HeaderValue, ProblemDetails> {
         let openid = self.provider()?;
-        self.start_at_provider(ip).await?;
         // Each that is refused is recorded, in a log that nobody may clear.
         let attempt = super::attempt(
             &self.refused_starts,
@@ -193,13 +203,25 @@ impl AccountService {
             of_subject,
             ..AccountChange::default()
         };
-        let changed = self
-            .people
-            .change(&account.name, &change)
-            .await
-            .map_err(|error| problems::people_for_strangers(&error))?;
-        if changed.rights != account.rights {
-            self.record_groups("account_change", &changed, ip).await;
+        let address = ip.to_canonical().to_string();
+        let author = by_groups(&account.name, &address);
+        let changed = self.change_by_groups(&author, account, &change).await;
+        changed.map_err(|error| problems::people_for_strangers(&error))
+    }
+
+    async fn change_by_groups(
+        &self,
+        author: &ChangeAuthor<'_>,
+        account: &UserAccount,
+        wanted: &AccountChange,
+    ) -> Result<UserAccount, PeopleError> {
+        let mut change = self.people.begin(author).await?;
+        let changed = change.change(&account.name, wanted).await?;
+        if changed.rights == account.rights {
+            change.commit_unrecorded().await?;
+        } else {
+            self.commit_groups(change, "account_change", &changed)
+                .await?;
         }
         Ok(changed)
     }
@@ -231,34 +253,56 @@ impl AccountService {
             subject: Some(subject.clone()),
             rights,
         };
-        let made = self.people.create(&new).await.map_err(|error| match error {
-            PeopleError::Exists(name) => {
-                let hint = format!(
-                    "if it is yours, an administrator says so: tollgate account change {name} {}",
-                    bind(subject)
-                );
-                ProblemDetails::not_permitted(&format!("there is an account {name} that is not known to be yours"))
-                    .hint(hint)
-            }
-            error => problems::people_for_strangers(&error),
-        })?;
-        self.record_groups("account_create", &made, ip).await;
+        let address = ip.to_canonical().to_string();
+        let author = by_groups(&new.name, &address);
+        self.create_by_groups(&author, &new)
+            .await
+            .map_err(|error| match error {
+                PeopleError::Exists(name) => {
+                    let hint = format!(
+                        "if it is yours, an administrator says so: tollgate account change {name} {}",
+                        bind(subject)
+                    );
+                    ProblemDetails::not_permitted(&format!("there is an account {name} that is not known to be yours"))
+                        .hint(hint)
+                }
+                error => problems::people_for_strangers(&error),
+            })
+    }
+
+    async fn create_by_groups(
+        &self,
+        author: &ChangeAuthor<'_>,
+        new: &NewAccount,
+    ) -> Result<UserAccount, PeopleError> {
+        let mut change = self.people.begin(author).await?;
+        let made = change.create(new).await?;
+        self.commit_groups(change, "account_create", &made).await?;
         Ok(made)
     }
 
-    async fn record_groups(&self, action: &str, account: &UserAccount, ip: IpAddr) {
-        let record = AuditRecord {
-            account: account.name.clone(),
-            action: action.to_owned(),
-            object: format!("account {}", account.name),
-            address: ip.to_canonical().to_string(),
-            outcome: AuditOutcome::Done,
-            detail: format!(
-                "by groups at the provider: {}",
-                show_rights(&account.rights)
-            ),
+    async fn commit_groups(
+        &self,
+        change: PeopleChange<'_>,
+        action: &str,
+        account: &UserAccount,
+    ) -> Result<(), PeopleError> {
+        let rights = show_rights(&account.rights);
+        let deed = Deed {
+            action,
+            object: &format!("account {}", account.name),
+            detail: &format!("by groups at the provider: {rights}"),
         };
-        self.record(&record).await;
+        self.commit(change, &deed).await
+    }
+}
+
+/// The author of what groups at the provider decide: the person, who is about to sign in.
+fn by_groups<'a>(name: &'a str, address: &'a str) -> ChangeAuthor<'a> {
+    ChangeAuthor {
+        account: name,
+        address,
+        proof: AuthorProof::Trusted,
     }
 }
 

@@ -19,6 +19,7 @@ static LOGGED: AtomicU64 = AtomicU64::new(0);
 pub fn people(error: &PeopleError) -> ProblemDetails {
     match error {
         PeopleError::Database(error) => ProblemDetails::database_away(error.to_string()),
+        PeopleError::SignedOut => ProblemDetails::unauthenticated(error.to_string()),
         PeopleError::Unknown(_) => ProblemDetails::not_found(&error.to_string()),
         PeopleError::Changed(_) => ProblemDetails::conflicting(error.to_string()),
         other => ProblemDetails::bad_request(other.to_string()),

@@ -24,13 +24,20 @@ async fn service_with_token() -> (AccountService, String, TempDir) {
         display_name: "Ada".into(),
         ..NewAccount::default()
     };
-    people.create(&ada).await.unwrap();
+    let operator = ChangeAuthor {
+        account: "",
+        address: "command line",
+        proof: AuthorProof::Trusted,
+    };
+    let mut change = people.begin(&operator).await.unwrap();
+    change.create(&ada).await.unwrap();
     let token = NewToken {
         label: "ci".into(),
         scope: Rights::default(),
         expires_in: None,
     };
-    let (secret, _) = people.create_token("ada", &token).await.unwrap();
+    let (secret, _) = change.create_token("ada", &token).await.unwrap();
+    change.commit_unrecorded().await.unwrap();
     let service = AccountService::new(people, SessionCookies { is_secure: false }, None).unwrap();
     (service, secret.expose().to_owned(), folder)
 }

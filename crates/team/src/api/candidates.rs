@@ -1,12 +1,12 @@
 //! The end of a strategy's candidate, as people ask for it: it becomes the limit, or it is taken
 //! away.
 
-use crate::database_problem::database_problem;
 use axum::extract::{Path, State};
 use tollgate_policies::model::{Expected, ObjectEdit};
 use tollgate_policies::people::Operation;
 
-use super::request::{self, ChangeRequest, service};
+use super::reading::PolicyReader;
+use super::request::{self, ChangeRequest};
 use crate::Team;
 use crate::caller::Caller;
 use crate::changes::proposal::Proposal;
@@ -76,14 +76,10 @@ async fn end(
     ChangeRequest { query, headers }: &ChangeRequest,
 ) -> Result<PrettyJson<RevisionChangesView>, ProblemDetails> {
     let Path((application, kind, name)) = path;
-    let policies = service(team)?;
+    let reader = PolicyReader::new(team, caller)?;
     let id = request::id(&application, Some((&kind, &name)))?;
     caller.may(Operation::View, id.belongs_to())?;
-    let found = policies
-        .database
-        .state(None)
-        .await
-        .map_err(database_problem)?;
+    let found = reader.state(None).await?;
     let body = found
         .get(&id)
         .and_then(|object| Some((object.since, end.of(&object.body)?)));
@@ -104,5 +100,7 @@ async fn end(
         reason: query.reason(headers),
         dry_run: query.dry_run,
     };
-    Ok(PrettyJson(proposal.submit(policies, caller).await?.into()))
+    Ok(PrettyJson(
+        proposal.submit(&reader.policies, caller).await?.into(),
+    ))
 }

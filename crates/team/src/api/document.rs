@@ -1,17 +1,17 @@
 //! `/policies`: all policies as one document, out and in.
 
-use crate::database_problem::database_problem;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::http::header::ETAG;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::Value;
-use tokio::task::spawn_blocking;
 use tollgate_policies::model::PolicyState;
 
-use super::request::{reading_place, service, visible};
+use super::reading::PolicyReader;
+use super::request::service;
 use crate::Team;
+use crate::apart::apart;
 use crate::api::extract::{JsonBody, ShapedQuery};
 use crate::caller::Caller;
 use crate::changes::document::{self, ImportMode};
@@ -19,7 +19,6 @@ use crate::changes::proposal::Proposal;
 use crate::views::policies::RevisionChangesView;
 use tollgate_admin::browser_guard::REASON;
 use tollgate_admin::problem_details::{PrettyJson, ProblemDetails};
-use tollgate_admin::server::answers::count_until_sent;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -47,19 +46,15 @@ pub async fn export(
     caller: Caller,
     ShapedQuery(query): ShapedQuery<DocumentQuery>,
 ) -> Result<Response, ProblemDetails> {
-    let place = reading_place(&team, &caller).await?;
-    let found = service(&team)?
-        .database
-        .state(query.at)
+    let reader = PolicyReader::new(&team, &caller)?;
+    reader
+        .answer(async move |reader| {
+            let found = reader.visible(query.at).await?;
+            let etag = format!("\"{}\"", found.position());
+            let document = PrettyJson(document::of_state(&found));
+            Ok(([(ETAG, etag)], document).into_response())
+        })
         .await
-        .map_err(database_problem)?;
-    let etag = format!("\"{}\"", found.position());
-    let answer = (
-        [(ETAG, etag)],
-        PrettyJson(document::of_state(&visible(&caller, &found))),
-    )
-        .into_response();
-    Ok(count_until_sent(answer, place))
 }
 
 /// `POST /policies`: makes the policies what a document says
@@ -87,28 +82,19 @@ pub async fn import(
     JsonBody(written): JsonBody<Value>,
 ) -> Result<PrettyJson<RevisionChangesView>, ProblemDetails> {
     let policies = service(&team)?;
-    // An application that the caller does not see is not theirs to take away.
-    let newest = visible(
-        &caller,
-        &policies
-            .database
-            .state(None)
-            .await
-            .map_err(database_problem)?,
-    );
-    let base = match &query.upon {
-        Some(seen) => Some(visible(&caller, &exported(&team, seen, &caller).await?)),
-        None => None,
-    };
+    let reader = PolicyReader::new(&team, &caller)?;
+    let ImportQuery { mode, upon, .. } = query;
     // A document of all policies would keep the other pages waiting.
-    let edits =
-        spawn_blocking(move || document::edits_upon(&written, base.as_ref(), &newest, query.mode))
-            .await;
-    let edits = edits.unwrap_or_else(|_| {
-        Err(ProblemDetails::policies_away(
-            "the reading of the document broke off",
-        ))
-    })?;
+    let edits = apart("the reading of the document", async move || {
+        // An application that the caller does not see is not theirs to take away.
+        let newest = reader.visible(None).await?;
+        let base = match &upon {
+            Some(seen) => Some(exported(&reader, seen).await?),
+            None => None,
+        };
+        document::edits_upon(&written, base.as_ref(), &newest, mode)
+    })
+    .await?;
     let header = headers
         .get(REASON)
         .and_then(|reason| reason.to_str().ok())
@@ -126,21 +112,17 @@ pub async fn import(
     Ok(PrettyJson(proposal.submit(policies, &caller).await?.into()))
 }
 
-/// The policies as they were exported, at the revision that is `seen`: `12-5f3a` as the ETag has
-/// it, or its number alone.
-async fn exported(team: &Team, seen: &str, caller: &Caller) -> Result<PolicyState, ProblemDetails> {
+/// The policies as they were exported to the caller, at the revision that is `seen`: `12-5f3a` as
+/// the ETag has it, or its number alone.
+async fn exported(reader: &PolicyReader, seen: &str) -> Result<PolicyState, ProblemDetails> {
     let number = seen.split_once('-').map_or(seen, |(number, _)| number);
     let Ok(number) = number.parse::<u64>() else {
         return Err(ProblemDetails::bad_request(
             "upon is the ETag of an export, such as 12-5f3a, or the number of a revision",
         ));
     };
-    let _place = reading_place(team, caller).await?;
-    let policies = service(team)?
-        .database
-        .state(Some(number))
-        .await
-        .map_err(database_problem)?;
+    let _place = reader.place().await?;
+    let policies = reader.visible(Some(number)).await?;
     if seen.contains('-') && policies.position().to_string() != seen {
         let detail = format!(
             "revision {number} is not the one that was exported: the database was restored, or is another"

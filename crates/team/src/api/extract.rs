@@ -8,11 +8,11 @@ use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tollgate_policies::model::MOST_DRAFT_VALUES;
 
 use super::unique_keys::UniqueKeys;
+use crate::apart::apart;
 use tollgate_admin::problem_details::ProblemDetails;
 
 /// For the whole of a body: others wait for the place that its sender has.
@@ -52,12 +52,8 @@ impl<S: Send + Sync, T: DeserializeOwned + Send + 'static> FromRequest<S> for Js
         if bytes.len() <= MOST_READ_HERE {
             return Ok(Self(read_json(&bytes)?));
         }
-        match spawn_blocking(move || read_json(&bytes)).await {
-            Ok(read) => Ok(Self(read?)),
-            Err(_) => Err(ProblemDetails::policies_away(
-                "the reading of the body broke off",
-            )),
-        }
+        let read = apart("the reading of the body", async move || read_json(&bytes));
+        Ok(Self(read.await?))
     }
 }
 

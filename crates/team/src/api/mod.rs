@@ -3,7 +3,8 @@
 //! `router` is the table of paths, `openapi` their description. `document` is the whole of the
 //! policies, `objects` has each object by itself, `admission` stands before all changes,
 //! `candidates` ends what is tried out, `revisions` has what was changed, `request` reads what
-//! these are asked, and `extract` bodies and queries, whose keys are `unique_keys`.
+//! these are asked, `extract` bodies and queries, whose keys are `unique_keys`, and `reading` makes
+//! long answers.
 //!
 //! Reading is bounded to applications that the caller may look at. Every change goes through
 //! [`Proposal`](crate::changes::proposal::Proposal).
@@ -14,6 +15,7 @@ mod document;
 pub mod extract;
 mod objects;
 mod openapi;
+pub mod reading;
 pub mod request;
 pub mod revisions;
 mod router;

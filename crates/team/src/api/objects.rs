@@ -7,10 +7,11 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::Value;
 use tollgate_policies::database::Page;
-use tollgate_policies::model::{ObjectEdit, ObjectId, ObjectKind};
+use tollgate_policies::model::{ObjectEdit, ObjectId, ObjectKind, PolicyState};
 use tollgate_policies::people::Operation;
 
-use super::request::{self, ChangeRequest, may_see, reading_place, service, visible};
+use super::reading::PolicyReader;
+use super::request::{self, ChangeRequest, may_see, service};
 use crate::Team;
 use crate::api::extract::{JsonBody, ShapedQuery};
 use crate::caller::Caller;
@@ -19,7 +20,6 @@ use crate::views::policies::{
     ObjectHistoryView, PolicyChangeView, PolicyObjectView, RevisionChangesView,
 };
 use tollgate_admin::problem_details::{PrettyJson, ProblemDetails};
-use tollgate_admin::server::answers::count_until_sent;
 
 /// Objects on a page of a list at most.
 const MOST_LISTED: usize = 1_000;
@@ -71,22 +71,17 @@ pub async fn applications(
     caller: Caller,
     ShapedQuery(query): ShapedQuery<ObjectQuery>,
 ) -> Result<Response, ProblemDetails> {
-    let place = reading_place(&team, &caller).await?;
-    let found = visible(
-        &caller,
-        &service(&team)?
-            .database
-            .state(query.at)
-            .await
-            .map_err(database_problem)?,
-    );
-    let shown = found
-        .of_kind(ObjectKind::Application)
-        .map(|object| PolicyObjectView::new(object));
-    Ok(count_until_sent(
-        PrettyJson(shown.collect::<Vec<_>>()).into_response(),
-        place,
-    ))
+    let reader = PolicyReader::new(&team, &caller)?;
+    reader
+        .answer(async move |reader| {
+            let found = reader.visible(query.at).await?;
+            let mut shown = Vec::new();
+            for object in found.of_kind(ObjectKind::Application) {
+                shown.push(PolicyObjectView::new(object));
+            }
+            Ok(PrettyJson(shown).into_response())
+        })
+        .await
 }
 
 /// `GET /policies/applications/{application}/{kind}`: objects of a kind
@@ -108,39 +103,39 @@ pub async fn list(
     Path((application, plural)): Path<(String, String)>,
     ShapedQuery(query): ShapedQuery<ObjectsQuery>,
 ) -> Result<Response, ProblemDetails> {
-    let policies = service(&team)?;
+    let reader = PolicyReader::new(&team, &caller)?;
     caller.may(Operation::View, &application)?;
     let kind = request::kind(&plural)?;
     may_see(&caller, kind, &application)?;
-    let place = reading_place(&team, &caller).await?;
-    let found = policies
-        .database
-        .state(query.at)
+    reader
+        .answer(async move |reader| {
+            let found = reader.state(query.at).await?;
+            check_application(&found, &application)?;
+            let limit = query.limit.unwrap_or(MOST_LISTED).min(MOST_LISTED);
+            let mut shown = Vec::new();
+            for object in found.of(kind, &application) {
+                let name = object.id.name();
+                if name > query.after.as_str() && name.contains(&query.q) {
+                    shown.push(PolicyObjectView::new(object));
+                }
+                if shown.len() == limit {
+                    break;
+                }
+            }
+            Ok(PrettyJson(shown).into_response())
+        })
         .await
-        .map_err(database_problem)?;
-    let own = request::id(&application, None)?;
-    if found.get(&own).is_none()
-        && ObjectKind::ALL
-            .into_iter()
-            .all(|kind| found.of(kind, &application).next().is_none())
-    {
-        return Err(ProblemDetails::unknown_policy(format!(
-            "there is no {own} at revision {}",
-            found.revision()
-        ))
-        .hint("GET /policies/applications lists them"));
+}
+
+/// Whether there is an application, or what is left of one.
+fn check_application(found: &PolicyState, application: &str) -> Result<(), ProblemDetails> {
+    let own = request::id(application, None)?;
+    let mut kinds = ObjectKind::ALL.into_iter();
+    if found.get(&own).is_some() || kinds.any(|kind| found.of(kind, application).next().is_some()) {
+        return Ok(());
     }
-    let limit = query.limit.unwrap_or(MOST_LISTED).min(MOST_LISTED);
-    let listed = found
-        .of(kind, &application)
-        .filter(|object| object.id.name() > query.after.as_str());
-    let listed = listed
-        .filter(|object| object.id.name().contains(&query.q))
-        .take(limit);
-    let shown = listed
-        .map(|object| PolicyObjectView::new(object))
-        .collect::<Vec<_>>();
-    Ok(count_until_sent(PrettyJson(shown).into_response(), place))
+    let absent = format!("there is no {own} at revision {}", found.revision());
+    Err(ProblemDetails::unknown_policy(absent).hint("GET /policies/applications lists them"))
 }
 
 /// An object that a path names: of an application, or the application itself.
@@ -176,32 +171,29 @@ pub async fn show(
     caller: Caller,
     Path(path): Path<ObjectPath>,
     ShapedQuery(query): ShapedQuery<ObjectQuery>,
-) -> Result<impl IntoResponse, ProblemDetails> {
-    let policies = service(&team)?;
+) -> Result<Response, ProblemDetails> {
+    let reader = PolicyReader::new(&team, &caller)?;
     let id = path.id()?;
     may_see(&caller, id.kind(), id.belongs_to())?;
+    if query.at.is_none() {
+        return object(&reader.state(None).await?, &id);
+    }
     // A former revision is read as a whole for one of its objects.
-    let _place = if query.at.is_some() {
-        Some(reading_place(&team, &caller).await?)
-    } else {
-        None
-    };
-    let found = policies
-        .database
-        .state(query.at)
+    reader
+        .answer(async move |reader| object(&reader.state(query.at).await?, &id))
         .await
-        .map_err(database_problem)?;
-    let object = found.get(&id).ok_or_else(|| {
+}
+
+fn object(found: &PolicyState, id: &ObjectId) -> Result<Response, ProblemDetails> {
+    let object = found.get(id).ok_or_else(|| {
         ProblemDetails::unknown_policy(format!("there is no {id} at revision {}", found.revision()))
             .hint(format!(
                 "GET /policies/applications lists them; its history: …/{}/history",
                 id.name()
             ))
     })?;
-    Ok((
-        [(ETAG, format!("\"{}\"", object.version()))],
-        PrettyJson(PolicyObjectView::new(object)),
-    ))
+    let etag = format!("\"{}\"", object.version());
+    Ok(([(ETAG, etag)], PrettyJson(PolicyObjectView::new(object))).into_response())
 }
 
 /// `PUT /policies/applications/{application}/{kind}/{name}`: makes or changes an object
@@ -300,23 +292,23 @@ pub async fn history(
     Path(path): Path<ObjectPath>,
     ShapedQuery(query): ShapedQuery<HistoryQuery>,
 ) -> Result<Response, ProblemDetails> {
-    let policies = service(&team)?;
+    let reader = PolicyReader::new(&team, &caller)?;
     let id = path.id()?;
     may_see(&caller, id.kind(), id.belongs_to())?;
-    let place = reading_place(&team, &caller).await?;
-    let found = policies
-        .database
-        .history_of(&id, query.into())
+    reader
+        .answer(async move |reader| {
+            let found = reader.policies.database.history_of(&id, query.into()).await;
+            let found = found.map_err(database_problem)?;
+            let mut shown = Vec::with_capacity(found.len());
+            for entry in found {
+                shown.push(ObjectHistoryView {
+                    change: PolicyChangeView::new(&entry.change),
+                    revision: entry.revision.into(),
+                });
+            }
+            Ok(PrettyJson(shown).into_response())
+        })
         .await
-        .map_err(database_problem)?;
-    let mut shown = Vec::with_capacity(found.len());
-    for entry in found {
-        shown.push(ObjectHistoryView {
-            change: PolicyChangeView::new(&entry.change),
-            revision: entry.revision.into(),
-        });
-    }
-    Ok(count_until_sent(PrettyJson(shown).into_response(), place))
 }
 
 /// `GET /policies/applications/{application}`: the object of an application
@@ -333,7 +325,7 @@ pub async fn show_application(
     caller: Caller,
     path: Path<ObjectPath>,
     query: ShapedQuery<ObjectQuery>,
-) -> Result<impl IntoResponse, ProblemDetails> {
+) -> Result<Response, ProblemDetails> {
     show(team, caller, path, query).await
 }
 

@@ -14,7 +14,6 @@ use tollgate_policies::people::Operation;
 use crate::Team;
 use crate::api::extract::ShapedQuery;
 use crate::caller::Caller;
-use crate::policies::places::AccountPlace;
 use crate::policies::service::PolicyService;
 use tollgate_admin::browser_guard::REASON;
 use tollgate_admin::problem_details::ProblemDetails;
@@ -65,16 +64,6 @@ pub fn service(team: &Team) -> Result<&Arc<PolicyService>, ProblemDetails> {
     team.policies
         .as_ref()
         .ok_or_else(ProblemDetails::no_policies)
-}
-
-/// A place among the long answers that are made at a time.
-///
-/// # Errors
-/// When the gateway has no policies, or others read for too long.
-pub async fn reading_place(team: &Team, caller: &Caller) -> Result<AccountPlace, ProblemDetails> {
-    service(team)?
-        .place_for_reading(&caller.name, caller.rights.is_admin())
-        .await
 }
 
 /// The applications of a state that the caller may look at, with what they may see of these.

@@ -10,15 +10,16 @@ use tollgate_policies::database::Page;
 use tollgate_policies::model::{ObjectChange, ObjectEdit, Revision};
 
 use super::objects::HistoryQuery;
-use super::request::{ChangeQuery, reading_place, service, visible_changes};
+use super::reading::PolicyReader;
+use super::request::{ChangeQuery, service, visible_changes};
 use crate::Team;
+use crate::apart::apart;
 use crate::api::extract::{JsonBody, RevisionNumber, ShapedQuery};
 use crate::caller::Caller;
 use crate::changes::proposal::{Proposal, reverting, undoing};
 use crate::policies::service::PolicyService;
 use crate::views::policies::{PolicyChangeView, RevisionChangesView, RevisionsView};
 use tollgate_admin::problem_details::{PrettyJson, ProblemDetails};
-use tollgate_admin::server::answers::count_until_sent;
 
 /// Edits that become one revision.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
@@ -166,14 +167,17 @@ pub async fn show(
     caller: Caller,
     RevisionNumber(number): RevisionNumber,
 ) -> Result<Response, ProblemDetails> {
-    let place = reading_place(&team, &caller).await?;
-    let (revision, changes) = find(service(&team)?, &caller, number).await?;
-    let changes = changes.iter().map(PolicyChangeView::new).collect();
-    let shown = RevisionChangesView {
-        revision: Some(revision.into()),
-        changes,
-    };
-    Ok(count_until_sent(PrettyJson(shown).into_response(), place))
+    let reader = PolicyReader::new(&team, &caller)?;
+    reader
+        .answer(async move |reader| {
+            let (revision, changes) = find(&reader.policies, &reader.caller, number).await?;
+            let shown = RevisionChangesView {
+                revision: Some(revision.into()),
+                changes: changes.iter().map(PolicyChangeView::new).collect(),
+            };
+            Ok(PrettyJson(shown).into_response())
+        })
+        .await
 }
 
 /// A revision and its changes, as far as the caller may look at them.
@@ -213,22 +217,18 @@ pub async fn diff(
     caller: Caller,
     ShapedQuery(query): ShapedQuery<DiffQuery>,
 ) -> Result<Response, ProblemDetails> {
-    let policies = service(&team)?;
-    let place = reading_place(&team, &caller).await?;
-    let database = &policies.database;
-    let to = match query.to {
-        Some(to) => to,
-        None => database.head().await.map_err(database_problem)?.revision,
-    };
-    let changes = visible_changes(
-        &caller,
-        database
-            .diff(query.from, to)
-            .await
-            .map_err(database_problem)?,
-    );
-    let shown: Vec<PolicyChangeView> = changes.iter().map(PolicyChangeView::new).collect();
-    Ok(count_until_sent(PrettyJson(shown).into_response(), place))
+    let reader = PolicyReader::new(&team, &caller)?;
+    reader
+        .answer(async move |reader| {
+            let to = match query.to {
+                Some(to) => to,
+                None => reader.head().await?,
+            };
+            let changes = reader.changes(query.from, to).await?;
+            let shown: Vec<_> = changes.iter().map(PolicyChangeView::new).collect();
+            Ok(PrettyJson(shown).into_response())
+        })
+        .await
 }
 
 /// `POST /policies/revisions/{revision}/undo`: takes back what one revision changed
@@ -277,22 +277,13 @@ pub async fn revert(
     ShapedQuery(query): ShapedQuery<ChangeQuery>,
     headers: HeaderMap,
 ) -> Result<PrettyJson<RevisionChangesView>, ProblemDetails> {
-    let policies = service(&team)?;
-    find(policies, &caller, number).await?;
-    let database = &policies.database;
-    let newest = database.state(None).await.map_err(database_problem)?;
-    let target = database
-        .state(Some(number))
-        .await
-        .map_err(database_problem)?;
-    submit(
-        &team,
-        &caller,
-        reverting(&newest, &target),
-        &query,
-        &headers,
-    )
-    .await
+    find(service(&team)?, &caller, number).await?;
+    let reader = PolicyReader::new(&team, &caller)?;
+    let edits = apart("the look at the revision", async move || {
+        let newest = reader.state(None).await?;
+        Ok(reverting(&newest, &reader.state(Some(number)).await?))
+    });
+    submit(&team, &caller, edits.await?, &query, &headers).await
 }
 
 async fn submit(

@@ -3,14 +3,13 @@
 //! Guarantees that one check runs at a time: each reads all of the log, over a connection of its
 //! own. Hashes are not made on the control plane's thread, which sends heartbeats.
 
-use crate::database_problem::database_problem;
 use std::sync::Arc;
 
-use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
-use tokio::task::spawn_blocking;
 use tollgate_policies::people::{AuditVerdict, People};
 
+use crate::apart::apart;
+use crate::database_problem::database_problem;
 use tollgate_admin::problem_details::ProblemDetails;
 
 /// The permit of the one check that runs.
@@ -32,18 +31,11 @@ impl AuditVerification {
             return Err(ProblemDetails::verification_under_way());
         };
         let people = people.clone();
-        let runtime = Handle::current();
-        let verified = spawn_blocking(move || {
-            let verdict = runtime.block_on(people.verify_audit());
-            drop(place);
-            verdict
-        });
-        match verified.await {
-            Ok(verdict) => Ok(verdict.map_err(database_problem)?),
-            Err(_) => Err(ProblemDetails::policies_away(
-                "the look at the log broke off",
-            )),
-        }
+        apart("the look at the log", async move || {
+            let _place = place;
+            people.verify_audit().await.map_err(database_problem)
+        })
+        .await
     }
 }
 

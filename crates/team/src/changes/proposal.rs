@@ -8,10 +8,12 @@ use std::sync::Arc;
 use tollgate_policies::model::{
     Draft, Expected, Object, ObjectChange, ObjectEdit, ObjectId, ObjectKind, PolicyState, Revision,
 };
-use tollgate_policies::people::{AuditOutcome, Operation};
+use tollgate_policies::people::{Operation, PeopleError};
 
 use super::refusal::mistakes_problem;
 use super::revoked_keys::{spell_hashes, undoable};
+use crate::accounts::{problems, show_entry};
+use crate::apart::apart;
 use crate::caller::Caller;
 use crate::policies::service::PolicyService;
 use crate::views::policies::{PolicyChangeView, RevisionChangesView};
@@ -48,24 +50,17 @@ impl Proposal {
         let place = policies
             .place_for_check(&caller.name, caller.rights.is_admin())
             .await?;
-        // A body, and the wait for the place, have taken a while.
+        // A body, and the wait for the place, have taken a while. The commit asks once more.
         let caller = caller.anew().await?;
-        for edit in &self.edits {
-            caller.may(Operation::new(edit), edit.id.belongs_to())?;
-        }
+        permit(&caller, &self.edits)?;
         let policies = Arc::clone(policies);
-        // The check reads the whole configuration: the control plane goes on meanwhile. A proposal
-        // that has begun goes on without a client that has gone away, so the place is kept and the
-        // change recorded here.
-        let runtime = tokio::runtime::Handle::current();
-        let done = tokio::task::spawn_blocking(move || {
+        // The check reads the whole configuration. A proposal that has begun goes on without a
+        // client that has gone away, so the place is kept and the change recorded here.
+        apart("the check", async move || {
             let _place = place;
-            runtime.block_on(self.carry_out(&policies, &caller))
-        });
-        done.await.unwrap_or_else(|broken| {
-            tracing::error!(%broken, "a check of policies broke off: this is a defect of the gateway");
-            Err(ProblemDetails::policies_away("the check broke off"))
+            self.carry_out(&policies, &caller).await
         })
+        .await
     }
 
     async fn carry_out(
@@ -84,19 +79,7 @@ impl Proposal {
         }
         let revision = commit(policies, &draft, caller).await?;
         let number = revision.number;
-        let object = format!("revision {number}");
-        caller
-            .record(
-                "policies.changed",
-                &object,
-                AuditOutcome::Done,
-                &revision.reason,
-            )
-            .await;
         policies.announce().await;
-        for application in removed_applications(&draft.edits) {
-            caller.forget_application(application).await;
-        }
         // The revision was made, whether it can be shown or not.
         let changes = match policies.database.diff(number - 1, number).await {
             Ok(changes) => changes,
@@ -122,12 +105,12 @@ impl From<AcceptedProposal> for RevisionChangesView {
     }
 }
 
-/// The applications that edits take away.
-fn removed_applications(edits: &[ObjectEdit]) -> impl Iterator<Item = &str> {
-    edits
-        .iter()
-        .filter(|edit| edit.id.kind() == ObjectKind::Application && edit.body.is_none())
-        .map(|edit| edit.id.name())
+/// Whether a caller may make these edits.
+fn permit(caller: &Caller, edits: &[ObjectEdit]) -> Result<(), ProblemDetails> {
+    for edit in edits {
+        caller.may(Operation::new(edit), edit.id.belongs_to())?;
+    }
+    Ok(())
 }
 
 /// Whether an application has objects besides its own.
@@ -170,7 +153,7 @@ async fn preview(
         .preview::<ProblemDetails>(&draft)
         .await
         .map_err(commit_problem)?;
-    check(policies, &draft.edits, &preview.state, caller)?;
+    check(policies, &draft, &preview.state, caller)?;
     Ok(AcceptedProposal {
         revision: None,
         changes: preview.changes,
@@ -182,11 +165,28 @@ async fn commit(
     draft: &Draft,
     caller: &Caller,
 ) -> Result<Revision, ProblemDetails> {
-    let revision = policies
-        .database
-        .commit(draft, |state| check(policies, &draft.edits, state, caller))
-        .await
-        .map_err(commit_problem)?;
+    let database = &policies.database;
+    let revision = match caller.author() {
+        Some(author) => {
+            database
+                .commit_by(
+                    draft,
+                    &author,
+                    |rights| match rights {
+                        Some(rights) => permit(&caller.with(rights), &draft.edits),
+                        None => Err(problems::people(&PeopleError::SignedOut)),
+                    },
+                    |state| check(policies, draft, state, caller),
+                )
+                .await
+        }
+        None => database
+            .commit(draft, |state| check(policies, draft, state, caller))
+            .await
+            .map(|revision| (revision, Vec::new())),
+    };
+    let (revision, entries) = revision.map_err(commit_problem)?;
+    entries.iter().for_each(show_entry);
     tracing::info!(
         revision = revision.number,
         author = revision.author,
@@ -199,20 +199,21 @@ async fn commit(
 
 fn check(
     policies: &PolicyService,
-    edits: &[ObjectEdit],
+    draft: &Draft,
     state: &PolicyState,
     caller: &Caller,
 ) -> Result<(), ProblemDetails> {
     // Plans, clients and keys that are left would be those of another application that comes to
     // have the name.
-    if let Some(left) = removed_applications(edits).find(|removed| has_objects(state, removed)) {
+    let mut removed = draft.removed_applications();
+    if let Some(left) = removed.find(|removed| has_objects(state, removed)) {
         let left = format!("application {left} would be gone, and some of its objects are left");
         return Err(ProblemDetails::unusable_policies(left).hint(
             "take them away first, or all at once: tollgate policy import --replace, with a document that lacks it",
         ));
     }
     // Nobody lists objects without an application, and a later one of the name would have them.
-    for edit in edits {
+    for edit in &draft.edits {
         let name = edit.id.belongs_to();
         if edit.body.is_some() && !has_application(state, name) {
             let absent = format!("there is no application {}", name.escape_debug());

@@ -10,10 +10,10 @@ use axum::http::HeaderValue;
 use axum::http::header::SET_COOKIE;
 use axum::response::{IntoResponse, Redirect, Response};
 use tollgate_policies::people::{
-    ApiToken, ApplicationRole, AuditOutcome, FleetRole, NewToken, Rights,
+    ApiToken, ApplicationRole, Deed, FleetRole, HashedPassword, NewToken, Rights,
 };
 
-use super::presence::{PresencePart, check_current_password, check_presence};
+use super::presence::{PresencePart, begin, check_current_password, check_presence};
 use super::words::{and_tokens, earlier_tokens, show_rights};
 use crate::forms::{ConsoleForm, WrittenForm};
 use crate::numbers::short_time;
@@ -102,22 +102,16 @@ async fn end_sessions(
     let accounts = console.accounts()?;
     let caller = form.visitor.caller()?;
     console.tokens.spend(form.token)?;
-    let ended = accounts
-        .people
-        .end_sessions(&caller.name)
-        .await
-        .map_err(database_problem)?;
-    if accounts.records_session(&caller.name) {
-        let detail = format!("everywhere: {ended} sessions");
-        caller
-            .record(
-                "sign_out",
-                &format!("account {}", caller.name),
-                AuditOutcome::Done,
-                &detail,
-            )
-            .await;
-    }
+    let mut change = begin(accounts, caller).await?;
+    let ended = change.end_sessions(&caller.name).await;
+    let ended = ended.map_err(database_problem)?;
+    let deed = Deed {
+        action: "sign_out",
+        object: &format!("account {}", caller.name),
+        detail: &format!("everywhere: {ended} sessions"),
+    };
+    let committed = accounts.commit_session(change, &caller.name, &deed).await;
+    committed.map_err(|error| problems::people(&error))?;
     accounts
         .cookies
         .end()
@@ -161,19 +155,20 @@ async fn change_password(
         ));
     }
     let account = check_current_password(accounts, &caller, form, peer).await?;
+    let password = HashedPassword::new(new).await;
+    let password = password.map_err(|error| problems::people(&error))?;
     console.tokens.spend(form.token)?;
     let tokens = earlier_tokens(form);
-    let changed = accounts.people.set_password(&account, new, tokens).await;
+    let mut change = begin(accounts, &caller).await?;
+    let changed = change.set_password(&account, &password, tokens).await;
     let account = changed.map_err(|error| problems::people(&error))?;
-    let detail = format!("their own{}", and_tokens(tokens));
-    caller
-        .record(
-            "password",
-            &format!("account {}", caller.name),
-            AuditOutcome::Done,
-            &detail,
-        )
-        .await;
+    let deed = Deed {
+        action: "password",
+        object: &format!("account {}", caller.name),
+        detail: &format!("their own{}", and_tokens(tokens)),
+    };
+    let committed = accounts.commit(change, &deed).await;
+    committed.map_err(|error| problems::people(&error))?;
     let secret = accounts
         .begin_session(&account, peer.ip(), "after a change of the password")
         .await?;
@@ -225,17 +220,16 @@ async fn create_token(
     };
     let account = check_presence(accounts, caller, form, peer).await?;
     console.tokens.spend(form.token)?;
-    let made = accounts.people.create_token(&account, &new).await;
+    let mut change = begin(accounts, caller).await?;
+    let made = change.create_token(&account, &new).await;
     let (secret, token) = made.map_err(|error| problems::people(&error))?;
-    let detail = format!("{}: {}", token.label, show_rights(&token.scope));
-    caller
-        .record(
-            "token_create",
-            &format!("token {}", token.id),
-            AuditOutcome::Done,
-            &detail,
-        )
-        .await;
+    let deed = Deed {
+        action: "token_create",
+        object: &format!("token {}", token.id),
+        detail: &format!("{}: {}", token.label, show_rights(&token.scope)),
+    };
+    let committed = accounts.commit(change, &deed).await;
+    committed.map_err(|error| problems::people(&error))?;
     Ok(AccountOutcome {
         secret: secret.expose().to_owned(),
         ..AccountOutcome::default()
@@ -250,20 +244,20 @@ async fn revoke_token(
     let caller = form.visitor.caller()?;
     let id = form.field("id");
     console.tokens.spend(form.token)?;
-    let revoked = accounts.people.revoke_token(&caller.name, id).await;
+    let mut change = begin(accounts, caller).await?;
+    let revoked = change.revoke_token(&caller.name, id).await;
     if !revoked.map_err(database_problem)? {
         return Err(ProblemDetails::not_found(
             "such token of yours, or it was revoked before",
         ));
     }
-    caller
-        .record(
-            "token_revoke",
-            &format!("token {id}"),
-            AuditOutcome::Done,
-            "",
-        )
-        .await;
+    let deed = Deed {
+        action: "token_revoke",
+        object: &format!("token {id}"),
+        detail: "",
+    };
+    let committed = accounts.commit(change, &deed).await;
+    committed.map_err(|error| problems::people(&error))?;
     Ok(AccountOutcome {
         done: "The token was revoked.".to_owned(),
         ..AccountOutcome::default()

@@ -6,9 +6,9 @@ use tollgate_team::database_problem::database_problem;
 use askama::Template;
 use axum::extract::{ConnectInfo, State};
 use axum::response::{IntoResponse, Redirect, Response};
-use tollgate_policies::people::{AuditOutcome, NewAccount, Operation, Rights};
+use tollgate_policies::people::{Deed, HashedPassword, NewAccount, Operation, Rights};
 
-use super::presence::{PresencePart, check_presence};
+use super::presence::{PresencePart, begin, check_presence};
 use super::words::{chosen_fleet_role, show_rights};
 use crate::forms::{ConsoleForm, WrittenForm};
 use crate::pages::encode;
@@ -85,36 +85,39 @@ async fn make(
     if display_name.is_empty() {
         display_name = name;
     }
+    let rights = Rights {
+        fleet: chosen_fleet_role(form.field("fleet"))?,
+        ..Rights::default()
+    };
+    check_presence(accounts, caller, form, peer).await?;
+    let password = if password.is_empty() {
+        None
+    } else {
+        let hashed = HashedPassword::new(password).await;
+        Some(hashed.map_err(|error| problems::people(&error))?)
+    };
     let new = NewAccount {
         name: name.to_owned(),
         display_name: display_name.to_owned(),
-        password: if password.is_empty() {
-            None
-        } else {
-            Some(password.to_owned())
-        },
+        password,
         subject: None,
-        rights: Rights {
-            fleet: chosen_fleet_role(form.field("fleet"))?,
-            ..Rights::default()
-        },
+        rights,
     };
-    check_presence(accounts, caller, form, peer).await?;
     console.tokens.spend(form.token)?;
-    let made = accounts
-        .people
-        .create(&new)
-        .await
-        .map_err(|error| problems::people(&error))?;
-    let object = format!("account {}", made.name);
+    let mut change = begin(accounts, caller).await?;
+    // The visitor may have lost the role while the password was checked.
     caller
-        .record(
-            "account_create",
-            &object,
-            AuditOutcome::Done,
-            &show_rights(&made.rights),
-        )
-        .await;
+        .with(change.rights())
+        .may(Operation::ManageAccounts, "")?;
+    let made = change.create(&new).await;
+    let made = made.map_err(|error| problems::people(&error))?;
+    let deed = Deed {
+        action: "account_create",
+        object: &format!("account {}", made.name),
+        detail: &show_rights(&made.rights),
+    };
+    let committed = accounts.commit(change, &deed).await;
+    committed.map_err(|error| problems::people(&error))?;
     Ok(made.name)
 }
 

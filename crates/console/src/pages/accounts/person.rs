@@ -8,12 +8,13 @@ use askama::Template;
 use axum::extract::{ConnectInfo, Path, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use tollgate_policies::people::{
-    AccountChange, AuditOutcome, Operation, People, PeopleError, Rights, RoleChange, UserAccount,
+    AccountChange, Deed, HashedPassword, Operation, PeopleChange, PeopleError, Rights, RoleChange,
+    UserAccount,
 };
 use tollgate_policies::time::UnixTime;
 
 use super::people::{may_see_people, visible_rights};
-use super::presence::{PresencePart, check_presence};
+use super::presence::{PresencePart, begin, check_presence};
 use super::words::{
     and_tokens, chosen_fleet_role, chosen_role, earlier_tokens, show_rights, show_role_change,
 };
@@ -110,11 +111,7 @@ async fn carry_out(
     let caller = form.visitor.caller()?;
     let action = form.field("action");
     check_role(caller, form)?;
-    let change = requested_change(form)?;
-    let account = find(console, name).await?;
-    if change.made_at != Some(account.created_at) {
-        return Err(problems::people(&PeopleError::Changed(name.to_owned())));
-    }
+    let wanted = requested_change(form)?;
     if action == "password" && name == caller.name {
         return Err(ProblemDetails::bad_request(
             "your own password is changed on the page of your account",
@@ -127,18 +124,30 @@ async fn carry_out(
     if gives_role || ["password", "fleet", "enable"].contains(&action) {
         check_presence(accounts, caller, form, peer).await?;
     }
-    console.tokens.spend(form.token)?;
-    let detail = apply(&accounts.people, &account, &change, form)
-        .await
+    let password = match action {
+        "password" => Some(HashedPassword::new(form.exact_field("password")).await),
+        _ => None,
+    };
+    let password = password
+        .transpose()
         .map_err(|error| problems::people(&error))?;
-    caller
-        .record(
-            &format!("account_{action}"),
-            &format!("account {name}"),
-            AuditOutcome::Done,
-            &detail,
-        )
-        .await;
+    console.tokens.spend(form.token)?;
+    let mut change = begin(accounts, caller).await?;
+    // The visitor may have lost the role while the password was checked.
+    check_role(&caller.with(change.rights()), form)?;
+    let person = PersonChange {
+        name,
+        wanted,
+        password,
+    };
+    let applied = person.apply(&mut change, form).await;
+    let deed = Deed {
+        action: &format!("account_{action}"),
+        object: &format!("account {name}"),
+        detail: &applied.map_err(|error| problems::people(&error))?,
+    };
+    let committed = accounts.commit(change, &deed).await;
+    committed.map_err(|error| problems::people(&error))?;
     Ok(if action == "remove" {
         "/console/people".to_owned()
     } else {
@@ -186,33 +195,40 @@ fn requested_change(form: &ConsoleForm) -> Result<AccountChange, ProblemDetails>
     Ok(change)
 }
 
-/// Changes the account, and returns the details for the audit log.
-async fn apply(
-    people: &People,
-    account: &UserAccount,
-    change: &AccountChange,
-    form: &ConsoleForm,
-) -> Result<String, PeopleError> {
-    match form.field("action") {
-        "password" => {
+/// The change that a form asks for.
+struct PersonChange<'a> {
+    name: &'a str,
+    wanted: AccountChange,
+    /// In place of the account's own.
+    password: Option<HashedPassword>,
+}
+
+impl PersonChange<'_> {
+    /// Changes the account, and returns the details for the audit log.
+    async fn apply(
+        &self,
+        change: &mut PeopleChange<'_>,
+        form: &ConsoleForm,
+    ) -> Result<String, PeopleError> {
+        let before = change.account(self.name).await?;
+        if self.wanted.made_at != Some(before.created_at) {
+            return Err(PeopleError::Changed(self.name.to_owned()));
+        }
+        if let Some(password) = &self.password {
             let tokens = earlier_tokens(form);
-            people
-                .set_password(account, form.exact_field("password"), tokens)
-                .await?;
-            Ok(format!("a new password{}", and_tokens(tokens)))
+            change.set_password(self.name, password, tokens).await?;
+            return Ok(format!("a new password{}", and_tokens(tokens)));
         }
-        "remove" => {
-            people.remove(&account.name).await?;
-            Ok(String::new())
+        if form.field("action") == "remove" {
+            change.remove(self.name).await?;
+            return Ok(String::new());
         }
-        _ => {
-            let changed = people.change(&account.name, change).await?;
-            let mut changes = Vec::new();
-            for role in &change.roles {
-                changes.push(show_role_change(role, &account.rights, &changed.rights));
-            }
-            Ok(changes.join("; "))
+        let changed = change.change(self.name, &self.wanted).await?;
+        let mut changes = Vec::new();
+        for role in &self.wanted.roles {
+            changes.push(show_role_change(role, &before.rights, &changed.rights));
         }
+        Ok(changes.join("; "))
     }
 }
 

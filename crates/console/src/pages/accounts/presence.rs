@@ -8,14 +8,14 @@
 use std::net::SocketAddr;
 use tollgate_team::database_problem::database_problem;
 
-use tollgate_policies::people::UserAccount;
+use tollgate_policies::people::{PeopleChange, UserAccount};
 
 use crate::forms::ConsoleForm;
 use crate::pages::encode;
 use crate::shell::Visitor;
 use crate::state::ConsoleState;
 use tollgate_admin::problem_details::ProblemDetails;
-use tollgate_team::accounts::AccountService;
+use tollgate_team::accounts::{AccountService, problems};
 use tollgate_team::caller::Caller;
 
 /// The account of the caller, who has just proven to be its owner: by the field `current` of the
@@ -48,6 +48,21 @@ pub async fn check_presence(
     let problem = "the provider has not asked you lately who you are";
     Err(ProblemDetails::bad_request(problem)
         .hint("choose \"Prove that it is you\" on this page, and do this within ten minutes"))
+}
+
+/// Begins a change of people by a caller.
+///
+/// # Errors
+/// When their session has ended, or the database is away.
+pub async fn begin<'a>(
+    accounts: &'a AccountService,
+    caller: &'a Caller,
+) -> Result<PeopleChange<'a>, ProblemDetails> {
+    let Some(author) = caller.author() else {
+        return Err(ProblemDetails::unauthenticated("this needs an account"));
+    };
+    let begun = accounts.people.begin(&author).await;
+    begun.map_err(|error| problems::people(&error))
 }
 
 /// The account of the caller, whose password the field `current` of the form has.

@@ -94,7 +94,8 @@ async fn begun(
             return Err(problems::provider_for_strangers(provider.issuer(), &fault));
         }
     };
-    match accounts.cookies.begin_sign_in(&pending.text(&provider.key)) {
+    let key = accounts.sign_in_key().await?;
+    match accounts.cookies.begin_sign_in(&pending.text(&key)) {
         Some(cookie) => Ok((cookie, place)),
         None => Err(ProblemDetails::bad_request(
             "the page to go on with is too odd",
@@ -139,10 +140,12 @@ async fn finished(
     peer: SocketAddr,
 ) -> Result<(HeaderValue, String), ProblemDetails> {
     let accounts = console.accounts()?;
-    let provider = &accounts.provider()?.provider;
+    accounts.provider()?;
+    accounts.start_at_provider(peer.ip()).await?;
+    let key = accounts.sign_in_key().await?;
     let kept = accounts.cookies.sign_in(headers);
     let pending = kept
-        .and_then(|kept| PendingSignIn::read(kept, &provider.key, now()))
+        .and_then(|kept| PendingSignIn::read(kept, &key, now()))
         .ok_or_else(|| {
             ProblemDetails::unauthenticated(
                 "this browser has begun no sign-in, or more than ten minutes ago",

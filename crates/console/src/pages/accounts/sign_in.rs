@@ -12,14 +12,15 @@ use axum::http::HeaderValue;
 use axum::http::header::SET_COOKIE;
 use axum::response::{IntoResponse, Redirect, Response};
 use serde::Deserialize;
-use tollgate_policies::people::AuditOutcome;
+use tollgate_policies::people::Deed;
 
+use super::presence::begin;
 use crate::forms::{ConsoleForm, page_of_console};
 use crate::pages::encode;
 use crate::shell::{Shell, Visitor, page, page_with};
 use crate::state::ConsoleState;
 use tollgate_admin::problem_details::ProblemDetails;
-use tollgate_team::accounts::AccountService;
+use tollgate_team::accounts::{AccountService, problems};
 use tollgate_team::caller::CallerProof;
 
 #[derive(Template)]
@@ -129,21 +130,16 @@ async fn sign_in(
 async fn end(console: &ConsoleState, visitor: &Visitor) -> Result<HeaderValue, ProblemDetails> {
     let accounts = console.accounts()?;
     let caller = visitor.caller()?;
-    accounts
-        .people
-        .end_session(caller.session())
-        .await
-        .map_err(database_problem)?;
-    if accounts.records_session(&caller.name) {
-        caller
-            .record(
-                "sign_out",
-                &format!("account {}", caller.name),
-                AuditOutcome::Done,
-                "",
-            )
-            .await;
-    }
+    let mut change = begin(accounts, caller).await?;
+    let ended = change.end_session(caller.session()).await;
+    ended.map_err(database_problem)?;
+    let deed = Deed {
+        action: "sign_out",
+        object: &format!("account {}", caller.name),
+        detail: "",
+    };
+    let committed = accounts.commit_session(change, &caller.name, &deed).await;
+    committed.map_err(|error| problems::people(&error))?;
     accounts
         .cookies
         .end()

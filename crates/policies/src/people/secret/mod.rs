@@ -1,4 +1,7 @@
-//! Secrets of sessions and tokens: 256 random bits, of which only the SHA-256 is stored.
+//! Secrets of sessions and tokens: 256 random bits, of which only the SHA-256 is stored. `password`
+//! has the secrets that people choose.
+
+pub mod password;
 
 use std::fmt::{self, Write as _};
 
@@ -52,11 +55,27 @@ fn is_of_base64(byte: u8) -> bool {
 
 /// In hex. All that is stored: bits that were drawn at random need no slow hash.
 pub fn sha256(bytes: &[u8]) -> String {
-    let mut hex = String::with_capacity(64);
-    for byte in Sha256::digest(bytes) {
+    in_hex(&Sha256::digest(bytes))
+}
+
+pub fn in_hex(bytes: &[u8]) -> String {
+    let mut hex = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
         let _ = write!(hex, "{byte:02x}");
     }
     hex
+}
+
+/// The bytes that [`in_hex`] has written.
+pub fn from_hex(hex: &str) -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    if hex.len() != 2 * bytes.len() {
+        return None;
+    }
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(hex.get(2 * at..2 * at + 2)?, 16).ok()?;
+    }
+    Some(bytes)
 }
 
 pub fn random<const N: usize>() -> Result<[u8; N], PeopleError> {
