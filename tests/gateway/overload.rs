@@ -67,7 +67,6 @@ fn idle_clients_beyond_the_descriptors_leave_a_working_upstream_reachable() {
 
 #[test]
 fn clients_that_say_nothing_push_out_no_client_that_is_served() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start_with_limit("-n 100", &routes(upstream(&Arc::default()), ""));
     let mut served = TcpStream::connect(gateway.listeners[0]).unwrap();
     is_served(&mut served);
