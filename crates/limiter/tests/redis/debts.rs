@@ -16,7 +16,7 @@ use tollgate_limiter::store::{BucketCharge, Store, StoreError};
 use tollgate_testing::node::{LimiterNode, connected};
 use tollgate_testing::redis::{RedisServer, spec_at};
 use tollgate_testing::topology::RedisCluster;
-use tollgate_testing::{HOUR, charge, decide, eventually, shape};
+use tollgate_testing::{HOUR, PATIENCE, charge, decide, eventually, shape};
 
 use crate::delaying_proxy::DelayingProxy;
 
@@ -269,6 +269,14 @@ async fn a_limit_whose_key_is_foreign_is_enforced_by_the_node_and_the_others_by_
     .await;
 }
 
+/// The cluster's, with a time limit that no call reaches: what is answered matters.
+fn patient(cluster: &RedisCluster) -> RedisSpec {
+    RedisSpec {
+        timeout: PATIENCE,
+        ..cluster.spec()
+    }
+}
+
 /// Names of two keys on each node of the cluster, by the node.
 fn spread(cluster: &RedisCluster) -> [[String; 2]; 3] {
     [0, 1, 2].map(|node| {
@@ -282,7 +290,7 @@ fn spread(cluster: &RedisCluster) -> [[String; 2]; 3] {
 #[tokio::test]
 async fn in_a_cluster_each_hash_slot_has_results_and_a_marker_of_its_own() {
     let cluster = RedisCluster::start().await;
-    let store = connected(&cluster.spec()).await;
+    let store = connected(&patient(&cluster)).await;
     let names: Vec<String> = spread(&cluster)
         .into_iter()
         .flatten()
@@ -307,7 +315,7 @@ async fn in_a_cluster_each_hash_slot_has_results_and_a_marker_of_its_own() {
 #[tokio::test]
 async fn a_hash_slot_that_is_moving_is_charged_once_in_the_end() {
     let cluster = RedisCluster::start().await;
-    let store = connected(&cluster.spec()).await;
+    let store = connected(&patient(&cluster)).await;
     let names = ["{t}a", "{t}b"].map(str::to_owned);
     let home = cluster.owner("t:{t}a");
     let source = &cluster.nodes[home];

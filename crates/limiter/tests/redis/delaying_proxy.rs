@@ -1,6 +1,8 @@
 //! A proxy before a Redis. Commands and replies take times on their way that a test chooses.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -15,6 +17,7 @@ pub struct DelayingProxy {
     pub address: SocketAddr,
     commands: watch::Sender<Duration>,
     replies: watch::Sender<Duration>,
+    accepted: Arc<AtomicUsize>,
     _tasks: JoinSet<()>,
 }
 
@@ -25,10 +28,13 @@ impl DelayingProxy {
         let commands = watch::Sender::new(Duration::ZERO);
         let replies = watch::Sender::new(Duration::ZERO);
         let (there, back) = (commands.subscribe(), replies.subscribe());
+        let accepted = Arc::<AtomicUsize>::default();
+        let count = Arc::clone(&accepted);
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
+                count.fetch_add(1, Ordering::Relaxed);
                 connections.spawn(carry(client, port, there.clone(), back.clone()));
             }
         });
@@ -36,8 +42,14 @@ impl DelayingProxy {
             address,
             commands,
             replies,
+            accepted,
             _tasks: tasks,
         }
+    }
+
+    /// The connections that were opened so far.
+    pub fn connections(&self) -> usize {
+        self.accepted.load(Ordering::Relaxed)
     }
 
     pub fn replies_take(&self, delay: Duration) {

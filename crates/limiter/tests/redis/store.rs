@@ -173,13 +173,14 @@ async fn two_nodes_never_exceed_the_limit_together() {
     ];
     // The burst outlasts what a busy machine holds both up for: a bucket that is full meanwhile
     // would lose what it earns.
-    let limit = shape(1_000, SECOND, 1_000);
+    const BURST: u32 = 20_000;
+    let limit = shape(1_000, SECOND, BURST.into());
     let started = clock::now();
     // Until the bucket is found empty: when it was first answered, when it asked for the last time,
     // and what it got.
     let greedy = |store: RedisStore| async move {
         let charges = [charge("k", limit, 1)];
-        let mut admitted = store.take(&charges, 3).await.unwrap().units;
+        let mut admitted = store.take(&charges, BURST).await.unwrap().units;
         let first = clock::now();
         loop {
             let asked = clock::now();
@@ -193,7 +194,7 @@ async fn two_nodes_never_exceed_the_limit_together() {
     let [a, b] = nodes.map(|store| tokio::spawn(greedy(store)));
     let a = a.await.unwrap();
     let b = b.await.unwrap();
-    let of = |time: Duration| 1_000.0 + 1_000.0 * time.as_secs_f64();
+    let of = |time: Duration| f64::from(BURST) + 1_000.0 * time.as_secs_f64();
     let least = of(a.1.max(b.1) - a.0.min(b.0));
     let most = of(started.elapsed());
     let admitted = f64::from(a.2 + b.2);

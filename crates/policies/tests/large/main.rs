@@ -173,7 +173,7 @@ fn alone(product: Product) {
         .enable_all()
         .build()
         .unwrap();
-    let limit = Duration::from_secs(120);
+    let limit = Duration::from_secs(600);
     runtime.block_on(async {
         tokio::time::timeout(limit, a_revision_costs_what_it_changes(product))
             .await
