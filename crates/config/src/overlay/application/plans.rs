@@ -13,7 +13,6 @@ use crate::section::limit::assigned::{
 };
 use crate::section::limit::plan::RawPlan;
 use crate::section::policies::document::RawApplication;
-use crate::yaml::collection::MappingEntry;
 use crate::yaml::decode::{Located, Setting};
 
 /// Values of JSON responses that the cost of a plan is the sum of, at most.
@@ -45,96 +44,62 @@ pub fn read(application: &str, raw: &mut RawApplication, report: &mut Report) ->
         names.insert(plan.text.clone(), plan.text.as_str().into());
     }
     let mut assigned = Vec::new();
-    for MappingEntry {
-        text: client,
-        location,
-        value,
-        ..
-    } in clients.into_members()
-    {
-        let Some(Located {
-            location: at,
-            value: DefinedName(plan),
-        }) = value
-        else {
+    for client in clients.into_members() {
+        let Some(Located { location, value }) = client.value else {
             continue;
         };
-        match names.get(&*plan) {
-            Some(plan) => assigned.push(AssignedClient {
-                client,
-                location,
+        let DefinedName(plan) = value;
+        if let Some(plan) = names.get(&*plan) {
+            assigned.push(AssignedClient {
+                client: client.text,
+                location: client.location,
                 plan: plan.clone(),
-            }),
-            None if plans_are_known => {
-                let what = format!(
-                    "application {} has no plan {}",
-                    quote(application),
-                    quote(&plan)
-                );
-                let problem = ValueProblem::new(what);
-                let otherwise = "define it under \"plans\" of the application";
-                let known = names.keys().map(String::as_str);
-                report.misnamed(&at, problem, &plan, known, otherwise);
-            }
-            None => {}
+            });
+        } else if plans_are_known {
+            let what = format!(
+                "application {} has no plan {}",
+                quote(application),
+                quote(&plan)
+            );
+            let problem = ValueProblem::new(what);
+            let otherwise = "define it under \"plans\" of the application";
+            let known = names.keys().map(String::as_str);
+            report.misnamed(&location, problem, &plan, known, otherwise);
         }
     }
     let mut by_strategy: HashMap<&str, StrategyPlans> = HashMap::new();
-    for MappingEntry {
-        text,
-        location,
-        value,
-        ..
-    } in strategies.members()
-    {
-        let by = match value {
-            Some(raw) => raw.client.valid().cloned(),
-            None => None,
+    for strategy in strategies.members() {
+        let raw = strategy.value.as_ref();
+        let plans = StrategyPlans {
+            location: strategy.location.clone(),
+            by: raw.and_then(|raw| raw.client.valid().cloned()),
+            plans: Vec::new(),
         };
-        by_strategy.insert(
-            text,
-            StrategyPlans {
-                location: location.clone(),
-                by,
-                plans: Vec::new(),
-            },
-        );
+        by_strategy.insert(&strategy.text, plans);
     }
-    for MappingEntry {
-        text: plan, value, ..
-    } in plans
-    {
-        let Some(plan_limits) = value else { continue };
-        let limits = plan_limits.limits.into_members();
-        for limit in &limits {
+    for plan in plans {
+        let Some(plan_limits) = plan.value else {
+            continue;
+        };
+        for limit in plan_limits.limits.into_members() {
             if let Some(raw) = &limit.value {
                 check_values(raw, report);
             }
-        }
-        for MappingEntry {
-            text: strategy,
-            location,
-            value: raw,
-            ..
-        } in limits
-        {
-            match by_strategy.get_mut(&*strategy) {
-                Some(found) => found.plans.push(StrategyPlan {
-                    name: plan.as_str().into(),
-                    raw,
-                }),
-                None if strategies_are_known => {
-                    let what = format!(
-                        "application {} has no strategy {}",
-                        quote(application),
-                        quote(&strategy)
-                    );
-                    let problem = ValueProblem::new(what);
-                    let otherwise = "define it under \"strategies\" of the application";
-                    let known = by_strategy.keys().copied();
-                    report.misnamed(&location, problem, &strategy, known, otherwise);
-                }
-                None => {}
+            if let Some(strategy) = by_strategy.get_mut(&*limit.text) {
+                strategy.plans.push(StrategyPlan {
+                    name: plan.text.as_str().into(),
+                    raw: limit.value,
+                });
+            } else if strategies_are_known {
+                let what = format!(
+                    "application {} has no strategy {}",
+                    quote(application),
+                    quote(&limit.text)
+                );
+                let problem = ValueProblem::new(what);
+                let otherwise = "define it under \"strategies\" of the application";
+                let known = by_strategy.keys().copied();
+                report.misnamed(&limit.location, problem, &limit.text, known, otherwise);
             }
         }
     }
