@@ -1,9 +1,11 @@
 -- Takes a node's claim of permits for its requests in flight, which replaces its claim before.
 --
--- KEYS   the limits' keys, each once.
+-- KEYS   the limits' keys, each once; then, if ARGV says so, since when there has always been a node in the fleet
+--        (heartbeat.lua).
 -- ARGV   [1] deadline: Redis time in microseconds after which nothing may be changed any more. [2] the node, as a
 --        number in text. [3] microseconds that a node holds its permits without claiming them again. [4] microseconds
 --        that a demand counts. [5] microseconds after which permits that cannot be divided go to the next nodes.
+--        [6] 1: the last key is that time. 0: there is no such key.
 --        then seven per key: permits in all, permits wanted, permits that the node could use, permits that it keeps at
 --        least, permits needed (requests hold them), the most permits of one request, and the number of this claim
 --        among the node's own. All are integers.
@@ -11,9 +13,10 @@
 --        node's now, those that others hold, and the node's fair share.
 --
 -- A key is "node=permits:turn:until:demand,node=…", until in microseconds. The demand is left out where it is not more
--- than the permits; older versions of this script write none and read past it. The node gets the permits it wants of those that
--- the others leave, and at least those it needs. While the nodes could use more than there is, it gets nothing beyond
--- its share. A claim that a later one of the same node has overtaken changes nothing.
+-- than the permits; older versions of this script write none and read past it. The node gets the permits it wants of
+-- those that the others leave, and at least those it needs. While the nodes could use more than there is, it gets nothing
+-- beyond its share. Where Redis was without nodes for a time, or has lost its data, it gets nothing beyond what it keeps
+-- until all have claimed again. A claim that a later one of the same node has overtaken changes nothing.
 --
 -- Never: grants a permit twice that no request needs, reads a caller's clock, leaves a key without expiry, or puts a
 -- key into an error.
@@ -85,14 +88,22 @@ local function fair_share(others, most, demand, largest_cost)
   return level * unit
 end
 
+local limits, are_claims_missing = #KEYS - tonumber(ARGV[6]), false
+if limits < #KEYS then
+  local since = tonumber(redis.call('GET', KEYS[#KEYS]) or '')
+  -- A time in the future was written before Redis's clock stepped back.
+  are_claims_missing = not since or (since * 1000 <= now and since * 1000 + lease > now)
+end
+
 local reply = { 1, now }
-for i, key in ipairs(KEYS) do
-  local arg = 7 * i - 1
+for i = 1, limits do
+  local key, arg = KEYS[i], 7 * i
   local most, wanted, demand = tonumber(ARGV[arg]), tonumber(ARGV[arg + 1]), tonumber(ARGV[arg + 2])
   local kept, needed = tonumber(ARGV[arg + 3]), tonumber(ARGV[arg + 4])
   local largest_cost, turn = tonumber(ARGV[arg + 5]), tonumber(ARGV[arg + 6])
   local others, permits_of_others, last, permits, own_turn = read(key)
   if not others then return redis.error_reply(FOREIGN) end
+  if are_claims_missing then wanted = math.min(wanted, kept) end
   local share = most
   if turn >= own_turn then
     share = fair_share(others, most, demand, largest_cost)

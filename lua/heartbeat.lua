@@ -1,7 +1,8 @@
 -- Announces a node, or that it leaves, and lists the nodes that are not gone.
 --
 -- KEYS   [1] the sorted set of nodes, scored by when each was last heard of, in milliseconds of Redis time,
---        [2] the hash of what each says of itself, by id; may be left out.
+--        [2] the hash of what each says of itself, by id, and [3] since when there has always been a node, in
+--        milliseconds of Redis time; both may be left out.
 -- ARGV   [1] this node's id, [2] its member of the set, or nothing: it leaves, [3] milliseconds by which it is dated
 --        back: it is heard of and decides alone all the same, [4] what it says of itself, [5] how many members to take
 --        out, because their processes ended, then those; then two for each node to restore, if the set lost it: its
@@ -15,6 +16,10 @@
 -- Never: reads a caller's clock, or leaves a key behind when all nodes are gone.
 
 if redis.replicate_commands then redis.replicate_commands() end
+
+-- Milliseconds that nodes hold permits for requests in flight without claiming them again. All claims are made anew in
+-- the time that follows as long a time without any node.
+local PERMITS = 3000
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
@@ -56,6 +61,11 @@ local reply = { was_known }
 for _, name in ipairs(ids) do
   reply[#reply + 1] = nodes[name][1]
   reply[#reply + 1] = string.format('%.0f', nodes[name][2])
+end
+
+if KEYS[3] and own ~= '' then
+  redis.call('SET', KEYS[3], string.format('%.0f', now), 'NX')
+  redis.call('PEXPIRE', KEYS[3], PERMITS)
 end
 
 if KEYS[2] then

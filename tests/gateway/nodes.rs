@@ -8,6 +8,11 @@ use crate::process::{Gateway, curl, eventually};
 const DEAD: &str = "http://127.0.0.1:1";
 
 fn gateway(name: &str, redis: &str, upstreams: &str) -> Gateway {
+    let limited = if redis.contains("tries:") {
+        "  - {name: limited, match: {path: /limited}, limits: [tries], echo: true}"
+    } else {
+        ""
+    };
     Gateway::start(&format!(
         "workers: 1
 node_name: {name}
@@ -15,8 +20,9 @@ listeners: [{{address: '127.0.0.1:0'}}]
 admin: {{address: '127.0.0.1:0'}}
 {redis}
 {upstreams}
-routes: [{{name: all, match: {{path: '/*'}}, echo: true}}]
-"
+routes:
+  - {{name: all, match: {{path: '/*'}}, echo: true}}
+{limited}"
     ))
 }
 
@@ -132,5 +138,69 @@ fn a_node_without_a_store_is_called_like_its_machine_and_knows_itself() {
     gateway.rewrite(&file.replace("echo: true", "ecko: true"));
     eventually("a refused file is told of", || {
         (self::list(&gateway)["nodes"][0]["report"]["file_refused"] == true).then_some(())
+    });
+}
+
+#[test]
+fn a_gateway_that_is_killed_is_gone_and_no_new_client_is_denied_for_it() {
+    let _turn = turns::beside_others();
+    let redis = RedisServer::start();
+    // Longer than a test may take.
+    let store = format!(
+        "store: {{redis: '{}', timeout: 1s, autonomy: 1h}}
+limits: {{tries: {{key: {{header: x-client}}, rate: 1/h}}}}",
+        redis.url()
+    );
+    let one = gateway("one", &store, "");
+    let mut others = ["two", "three", "four"].map(|name| gateway(name, &store, ""));
+    for gateway in others.iter().chain([&one]) {
+        eventually("each hears of the others", || {
+            (gateway.metric("tollgate_fleet_nodes") == 4.0).then_some(())
+        });
+    }
+    // The first beat of a gateway may not have all that the others need to know.
+    eventually("all have been heard of again", || {
+        let members = redis.command(&["ZRANGE", "tollgate:!nodes", "0", "-1"]);
+        let beats = redis.script_calls();
+        (members == "*4" && beats > 40).then_some(())
+    });
+    others[0].signal("KILL");
+    others[0].wait();
+    eventually("the killed one is gone", || {
+        (one.metric("tollgate_fleet_nodes") == 3.0).then_some(())
+    });
+    for client in 0..20 {
+        let header = format!("x-client: {client}");
+        let answer = curl(&["-s", "-i", "-H", &header, &one.url("/limited")]);
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    }
+}
+
+#[test]
+fn a_gateway_whose_heartbeats_are_refused_shows_it() {
+    let _turn = turns::beside_others();
+    let redis = RedisServer::start();
+    redis.add_user(&["+@all", "-zadd"]);
+    let address = format!("redis://gate:hunter2@127.0.0.1:{}", redis.port());
+    let store = format!("store: {{redis: '{address}', timeout: 1s, key_prefix: 't:'}}");
+    let gateway = gateway("mute", &store, "");
+    let reason = eventually("it knows that nobody hears of it", || {
+        let list = list(&gateway);
+        let reason = list["nodes"][0]["report"]["heartbeat_error"].as_str()?;
+        Some(reason.to_owned())
+    });
+    assert!(reason.contains("can't run this command"), "{reason}");
+    assert_eq!(gateway.metric("tollgate_fleet_heartbeat_up"), 0.0);
+    assert_eq!(gateway.metric("tollgate_store_up"), 1.0);
+    for page in ["/nodes", ""] {
+        let page = curl(&["-s", &format!("http://{}/console{page}", gateway.admin)]);
+        assert!(
+            page.contains("the other nodes do not hear of this one"),
+            "{page}"
+        );
+    }
+    redis.command(&["ACL", "SETUSER", "gate", "+zadd"]);
+    eventually("it is heard of", || {
+        (gateway.metric("tollgate_fleet_heartbeat_up") == 1.0).then_some(())
     });
 }

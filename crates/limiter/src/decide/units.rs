@@ -54,7 +54,7 @@ impl Limiter {
         let nodes = self
             .client()
             .map_or(1, |client| client.node.share.get().nodes());
-        // A limit that cannot be divided among nodes is one node's alone, which a larger capacity
+        // A limit that cannot be divided among all nodes is that of some, which a larger capacity
         // would hide.
         let charges = checks.tokens.charges();
         checks.permits.is_empty()

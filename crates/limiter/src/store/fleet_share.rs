@@ -8,6 +8,8 @@ use metrics::Gauge;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
+#[cfg(feature = "redis-core")]
+use crate::algorithm::concurrency::LEASE_US;
 use crate::algorithm::held_back::{HeldBack, Reserve};
 use crate::algorithm::share::Share;
 use crate::clock;
@@ -17,6 +19,10 @@ use crate::store::merged_charges::MergedCharge;
 /// The longest until the nodes that reach the store notice that one does not, and hold its share
 /// back.
 pub(crate) const NOTICE_US: u64 = 2_000_000;
+
+/// A node that was heard of so long ago or less will be again when the store is back.
+#[cfg(feature = "redis-core")]
+const RECENTLY: Duration = Duration::from_secs(60);
 
 /// No time.
 const NEVER: u64 = u64::MAX;
@@ -46,6 +52,8 @@ pub struct FleetShare {
     alone_since_us: AtomicU64,
     /// When this node last announced itself. [`NEVER`]: nobody knows of it yet.
     announced_at_us: AtomicU64,
+    /// When it first did. [`NEVER`]: not yet.
+    first_announced_at_us: AtomicU64,
     /// Why the fleet does not hear of this node. `None`: it does.
     unannounced: Mutex<Option<StoreError>>,
     heartbeat_up: Gauge,
@@ -64,6 +72,7 @@ impl FleetShare {
             same_since_us: AtomicU64::new(0),
             alone_since_us: AtomicU64::new(NEVER),
             announced_at_us: AtomicU64::new(NEVER),
+            first_announced_at_us: AtomicU64::new(NEVER),
             unannounced: Mutex::default(),
             heartbeat_up: metrics::gauge!("tollgate_fleet_heartbeat_up"),
             fleet_nodes: metrics::gauge!("tollgate_fleet_nodes"),
@@ -144,10 +153,20 @@ impl FleetShare {
     #[cfg(any(feature = "redis-core", test))]
     pub(crate) fn note_announced(&self, at_us: u64) {
         self.announced_at_us.store(at_us, Ordering::Relaxed);
+        self.first_announced_at_us
+            .fetch_min(at_us, Ordering::Relaxed);
         self.heartbeat_up.set(1.0);
         if self.unannounced.lock().take().is_some() {
             tracing::info!("the fleet hears of this node again");
         }
+    }
+
+    /// Whether the store has heard of this node for longer than permits are held without a claim,
+    /// and would still if it had not failed a moment ago.
+    #[cfg(feature = "redis-core")]
+    pub(crate) fn has_been_announced(&self) -> bool {
+        let first_us = self.first_announced_at_us.load(Ordering::Relaxed);
+        since(first_us) >= Duration::from_micros(LEASE_US) && self.unheard_for() < RECENTLY
     }
 
     /// For how long nobody has heard of this node, if somebody ever has.

@@ -166,7 +166,7 @@ impl ScriptRunner {
     fn claim(&self, claims: &[PermitClaim], now_us: u64) -> Vec<GrantedPermits> {
         self.set_now(now_us);
         let mut args = vec![u64::MAX.to_string(), claims[0].node.to_string()];
-        args.extend([LEASE_US, DEMAND_US, ROTATION_US].map(|number| number.to_string()));
+        args.extend([LEASE_US, DEMAND_US, ROTATION_US, 0].map(|number| number.to_string()));
         for PermitClaim { most, claim, .. } in claims {
             let PermitRequest {
                 wanted,

@@ -8,32 +8,33 @@ use fred::util::redis_keyslot;
 use crate::store::StoreError;
 use crate::store::inspect::FleetNode;
 use crate::store::redis::inspect::RedisInspector;
+use crate::store::redis::permit_key::{self, NODES_KEY};
 use crate::store::redis::script;
-
-/// `!` starts no limit's name, so no bucket has this key.
-const NODES_KEY: &str = "!nodes";
 
 /// Bytes that a node may say of itself. More is neither sent nor believed: all of it goes to Redis
 /// with each beat.
 pub(super) const LONGEST_STATEMENT: usize = 4_096;
 
-/// The keys of the set of nodes and, where both can be changed at once, of what they say.
+/// The keys of the set of nodes and, where all can be changed at once, of what they say, and since
+/// when there has always been one.
 pub(super) fn keys(prefix: &str) -> Vec<Key> {
     let nodes = format!("{prefix}{NODES_KEY}");
-    // Named by the first as its hash tag, so that a cluster has both in one slot, and behind the
+    // Named by the first as its hash tag, so that a cluster has all in one slot, and behind the
     // prefix, since a server may let nodes use no other keys.
     let statements = format!("{prefix}{{{nodes}}}");
+    let since = permit_key::since(prefix);
     let mut keys = vec![Key::from(nodes)];
     // A prefix with half a hash tag parts them.
     if redis_keyslot(statements.as_bytes()) == redis_keyslot(keys[0].as_bytes()) {
-        keys.push(Key::from(statements));
+        keys.extend([Key::from(statements), since]);
     }
     keys
 }
 
 impl RedisInspector {
     pub(super) async fn fleet_nodes(&self) -> Result<Vec<FleetNode>, StoreError> {
-        let keys = keys(&self.prefix);
+        let mut keys = keys(&self.prefix);
+        keys.truncate(2);
         let reply: Vec<Vec<u8>> = self
             .run(&script::NODES, &keys[0], |_| (keys.clone(), Vec::new()))
             .await?;
@@ -93,16 +94,24 @@ mod tests {
     }
 
     #[test]
-    fn both_keys_are_behind_the_prefix_and_in_one_slot() {
+    fn all_keys_are_behind_the_prefix_and_in_one_slot() {
         assert_eq!(
             names("tollgate:"),
-            ["tollgate:!nodes", "tollgate:{tollgate:!nodes}"]
+            [
+                "tollgate:!nodes",
+                "tollgate:{tollgate:!nodes}",
+                "tollgate:{tollgate:!nodes}:since"
+            ]
         );
         assert_eq!(
             names("{shop}:"),
-            ["{shop}:!nodes", "{shop}:{{shop}:!nodes}"]
+            [
+                "{shop}:!nodes",
+                "{shop}:{{shop}:!nodes}",
+                "{shop}:{{shop}:!nodes}:since"
+            ]
         );
-        assert_eq!(names(""), ["!nodes", "{!nodes}"]);
+        assert_eq!(names(""), ["!nodes", "{!nodes}", "{!nodes}:since"]);
         assert_eq!(names("a{b:"), ["a{b:!nodes"]);
     }
 }

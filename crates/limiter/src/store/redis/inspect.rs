@@ -178,7 +178,7 @@ impl RedisInspector {
         let key = self.key(&permit_key::new(key));
         let reply: Vec<i64> = self
             .run(&script::CONCURRENCY, &key, |deadline| {
-                (vec![key.clone()], permits::args(&[&claim], deadline))
+                (vec![key.clone()], permits::args(&[&claim], deadline, false))
             })
             .await?;
         let granted = permits::parse(&reply, 1).ok_or(StoreError::Protocol)?;

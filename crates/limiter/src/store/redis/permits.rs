@@ -71,8 +71,11 @@ impl RedisStore {
         let reply: Vec<i64> = self
             .topology
             .run(&script::CONCURRENCY, hash_slot, |deadline| {
-                let keys: Vec<Key> = keyed.iter().map(|(key, _)| self.key(key)).collect();
-                (keys, args(&claims, deadline))
+                let mut keys: Vec<Key> = keyed.iter().map(|(key, _)| self.key(key)).collect();
+                let since = self.since_key();
+                let args = args(&claims, deadline, since.is_some());
+                keys.extend(since);
+                (keys, args)
             })
             .await?;
         parse(&reply, claims.len()).ok_or(CallError::Store(StoreError::Protocol))
@@ -80,10 +83,10 @@ impl RedisStore {
 }
 
 /// The script's ARGV: see its head. All claims are of one node.
-pub(super) fn args(claims: &[&PermitClaim], deadline: i64) -> Vec<Value> {
+pub(super) fn args(claims: &[&PermitClaim], deadline: i64, has_since: bool) -> Vec<Value> {
     let node = claims.first().map_or(0, |first| first.node);
     let mut args = vec![Value::Integer(deadline), Value::from(node.to_string())];
-    args.extend([LEASE_US, DEMAND_US, ROTATION_US].map(integer));
+    args.extend([LEASE_US, DEMAND_US, ROTATION_US, has_since.into()].map(integer));
     for PermitClaim { most, claim, .. } in claims {
         let PermitRequest {
             wanted,

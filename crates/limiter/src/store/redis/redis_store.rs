@@ -93,6 +93,16 @@ impl RedisStore {
             .map_or(Reserve::NOTHING, |fleet| fleet.held_back(charge))
     }
 
+    /// The key of the time since which Redis has known the fleet's claims of permits: where this
+    /// node can tell that Redis should have known them for long. A cluster has no such key in each
+    /// hash slot.
+    pub(super) fn since_key(&self) -> Option<Key> {
+        let fleet = self.fleet.as_ref()?;
+        let has_others = fleet.get().nodes() > 1;
+        (self.topology.is_single_server() && has_others && fleet.has_been_announced())
+            .then(|| permit_key::since(&self.prefix))
+    }
+
     /// Closes the connections, for this store and its clones.
     pub async fn close(&self) {
         self.topology.quit().await;

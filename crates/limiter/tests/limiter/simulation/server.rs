@@ -291,7 +291,7 @@ impl SimulatedRedis {
             return Ok(Vec::new());
         };
         let mut args = vec![deadline_us.to_string(), first.node.to_string()];
-        args.extend([LEASE_US, DEMAND_US, ROTATION_US].map(|number| number.to_string()));
+        args.extend([LEASE_US, DEMAND_US, ROTATION_US, 0].map(|number| number.to_string()));
         for PermitClaim { most, claim, .. } in claims {
             let PermitRequest {
                 wanted,

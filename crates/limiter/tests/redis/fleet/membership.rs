@@ -3,6 +3,13 @@
 
 use std::time::Duration;
 
+use tollgate_limiter::algorithm::concurrency::{ConcurrencyLimit, LEASE_US, Scope};
+use tollgate_limiter::clock;
+use tollgate_limiter::decide::check::{Checks, PermitCheck};
+use tollgate_limiter::decide::decision::DecidedBy;
+use tollgate_limiter::limit::definition::OnOutage;
+use tollgate_limiter::limit::key::Key;
+use tollgate_limiter::node::permits::PermitNeed;
 use tollgate_limiter::store::redis::spec::RedisSpec;
 use tollgate_testing::node::LimiterNode;
 use tollgate_testing::redis::{RedisServer, spec_at};
@@ -73,7 +80,7 @@ async fn a_node_is_held_to_its_own_time_not_to_that_of_another() {
     let node = node_among(2, &brief).await;
     other.suspend();
     falls_silent(&node).await;
-    let since = tollgate_limiter::clock::now();
+    let since = clock::now();
     eventually("this node's own time is over", || async {
         since.elapsed() > 2 * brief.autonomy
     })
@@ -99,6 +106,57 @@ async fn a_node_behind_a_proxy_that_ends_is_not_taken_for_dead() {
     falls_silent(&node).await;
     some_beats(&server).await;
     assert_eq!(node.share.silent_ranks().len(), 1);
+}
+
+/// A request in flight of a limit of twenty.
+fn in_flight() -> Checks {
+    Checks {
+        permits: vec![PermitCheck {
+            need: PermitNeed {
+                key: Key::from("in-flight"),
+                limit: ConcurrencyLimit::new(20, Scope::Fleet),
+                cost: 1,
+            },
+            largest_cost: 1,
+            on_outage: OnOutage::Local,
+        }],
+        ..Checks::default()
+    }
+}
+
+/// Whether Redis admits a request in flight, which then ends. A busy machine may make a node decide
+/// alone.
+async fn is_admitted(node: &LimiterNode) -> bool {
+    let decision = node.limiter.decide(&in_flight()).wait().await;
+    decision.granted && decision.decided_by != DecidedBy::Local
+}
+
+#[tokio::test]
+async fn a_redis_that_lost_its_data_admits_no_requests_in_flight_twice() {
+    let server = RedisServer::start();
+    let spec = spec(&server);
+    let busy = LimiterNode::started(&spec).await;
+    let node = node_among(2, &spec).await;
+    let since = clock::now();
+    eventually("both have been heard of for a while", || async {
+        since.elapsed() > Duration::from_micros(2 * LEASE_US)
+    })
+    .await;
+    let mut held = Vec::new();
+    for _ in 0..20 {
+        held.push(busy.limiter.decide(&in_flight()).wait().await);
+    }
+    assert!(held.iter().all(|decision| decision.granted));
+    assert!(!is_admitted(&node).await);
+    assert_eq!(server.command(&["FLUSHALL"]), "+OK");
+    let since = clock::now();
+    eventually("all claims have been made again", || async {
+        assert!(!is_admitted(&node).await, "after {:?}", since.elapsed());
+        since.elapsed() > Duration::from_micros(2 * LEASE_US)
+    })
+    .await;
+    drop(held);
+    eventually("permits that come back are granted", || is_admitted(&node)).await;
 }
 
 #[tokio::test]
