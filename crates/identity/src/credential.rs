@@ -330,7 +330,9 @@ mod tests {
             "/?key=a&k%65y=b",
             &[],
         );
-        two(&CredentialPlace::Query("key".into()), "/?key=a&key", &[]);
+        for query in ["/?key=a&key", "/?key=a&n=1;key=b", "/?key=a;n=1", "/?Key=a"] {
+            two(&CredentialPlace::Query("key".into()), query, &[]);
+        }
         two(
             &CredentialPlace::Cookie("key".into()),
             "/",

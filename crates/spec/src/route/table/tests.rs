@@ -302,6 +302,12 @@ fn a_route_gives_way_when_a_method_or_a_header_does_not_fit() {
         table.find("", "/a", &Method::POST, &canary),
         RouteLookup::Route(1)
     );
+    let mut disguised = HeaderMap::new();
+    disguised.insert("x_canary", HeaderValue::from_static("1"));
+    assert_eq!(
+        table.find("", "/a", &Method::POST, &disguised),
+        RouteLookup::Route(1)
+    );
     assert_eq!(
         table.find("", "/a", &Method::POST, &HeaderMap::new()),
         RouteLookup::Route(0)
