@@ -496,7 +496,9 @@ fn the_admin_server_is_no_endpoint_whatever_dns_says() {
     let _turn = turns::beside_others();
     let (server, dns) = (Server::start(0), DnsServer::start());
     dns.set_addresses("a.orders.test", 0, &[server.ip()]);
-    dns.set_addresses("b.orders.test", 0, &[IpAddr::from([127, 0, 0, 1])]);
+    // Each reaches a socket that listens on 127.0.0.1.
+    let hostile = ["127.0.0.1", "::ffff:127.0.0.1", "0.0.0.0", "::ffff:0.0.0.0"];
+    dns.set_addresses("b.orders.test", 0, &hostile.map(|ip| ip.parse().unwrap()));
     let service = |port, target: &str| Service {
         priority: 10,
         weight: 1,
