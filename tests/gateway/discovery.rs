@@ -525,6 +525,40 @@ fn the_admin_server_is_no_endpoint_whatever_dns_says() {
 }
 
 #[test]
+fn endpoints_that_dns_exchanges_all_the_time_do_not_flood_the_log() {
+    let _turn = turns::beside_others();
+    let begun = std::time::Instant::now();
+    let dns = DnsServer::start();
+    // Nothing listens there, and each is another endpoint.
+    let exchange = |turn: u8| {
+        let ips = (1..=40).map(|last| IpAddr::from([127, 54, turn, last]));
+        dns.set_addresses("orders.test", 0, &ips.collect::<Vec<_>>());
+    };
+    exchange(0);
+    let health = ", health: {tcp: true, interval: 100ms, unhealthy_after: 1}";
+    let mut gateway = Gateway::start(&routes(&(by_dns(&dns, 1, "") + health)));
+    for turn in 1..=5 {
+        exchange(turn);
+        let probed = format!("endpoint=\"http://127.54.{turn}.40:1\",outcome=\"failed\"");
+        eventually("the last one was probed", || {
+            let probed =
+                format!("tollgate_upstream_endpoint_probes_total{{upstream=\"orders\",{probed}}}");
+            gateway.find_metric(&probed).filter(|probes| *probes > 0.0)
+        });
+    }
+    gateway.signal("TERM");
+    gateway.wait();
+    let text = "lines of this log were left out";
+    eventually(text, || gateway.log().contains(text).then_some(()));
+    let log = gateway.log();
+    let minutes = begun.elapsed().as_secs() / 60 + 1;
+    let lines = log
+        .matches("\"message\":\"an endpoint is unhealthy\"")
+        .count() as u64;
+    assert!(lines <= 120 * minutes, "{lines} in {minutes} minutes");
+}
+
+#[test]
 fn servers_of_a_service_have_weights_and_backups() {
     let _turn = turns::beside_others();
     let [heavy, light, spare] = [(); 3].map(|()| Server::start(0));
