@@ -18,9 +18,10 @@ use crate::store::StoreError;
 use crate::store::fleet_share::{FleetShare, NOTICE_US};
 use crate::store::redis::connection::connector::{CallLimits, ConnectError, ConnectionEvents};
 use crate::store::redis::connection::spec::RedisSpec;
+use crate::store::redis::fleet_nodes;
+use crate::store::redis::script::{self, Integers};
 use crate::store::redis::topology::any_topology::Topology;
 use crate::store::redis::topology::server::CallError;
-use crate::store::redis::{fleet_nodes, script};
 
 /// How often a node announces itself.
 const BEAT: Duration = Duration::from_millis(500);
@@ -56,7 +57,7 @@ pub struct Heartbeat {
 }
 
 /// The answer to a beat.
-struct Beat {
+pub(super) struct Beat {
     share: Share,
     /// The ranks of the nodes that are silent.
     silent: Vec<u32>,
@@ -140,7 +141,7 @@ impl Heartbeat {
         let alone = Value::Integer((self.share.alone_for() >= SILENCE - BEAT).into());
         let statement = Value::Bytes(self.statement().into());
         let slot = redis_keyslot(self.keys[0].as_bytes());
-        let reply: Result<Vec<i64>, _> = self
+        let reply: Result<Integers, _> = self
             .topology
             .run(&script::HEARTBEAT, slot, |_| {
                 let args = vec![
@@ -153,15 +154,8 @@ impl Heartbeat {
                 (self.keys.clone(), args)
             })
             .await;
-        let reply = reply.map_err(CallError::for_one_key)?;
-        let numbers: Result<Vec<u32>, _> = reply.into_iter().map(u32::try_from).collect();
-        match numbers.as_deref() {
-            Ok([nodes, rank, silent @ ..]) => Ok(Beat {
-                share: Share::new(*nodes, *rank),
-                silent: silent.to_vec(),
-            }),
-            _ => Err(StoreError::Protocol),
-        }
+        let Integers(reply) = reply.map_err(CallError::for_one_key)?;
+        beat(&reply)
     }
 
     fn statement(&self) -> Vec<u8> {
@@ -184,6 +178,18 @@ impl Heartbeat {
             *lower_since = None;
             self.share.set(beat.share, beat.silent);
         }
+    }
+}
+
+/// The script's reply: see its head.
+pub(super) fn beat(reply: &[i64]) -> Result<Beat, StoreError> {
+    let numbers: Result<Vec<u32>, _> = reply.iter().map(|number| u32::try_from(*number)).collect();
+    match numbers.as_deref() {
+        Ok([nodes, rank, silent @ ..]) => Ok(Beat {
+            share: Share::new(*nodes, *rank),
+            silent: silent.to_vec(),
+        }),
+        _ => Err(StoreError::Protocol),
     }
 }
 
