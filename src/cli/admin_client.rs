@@ -30,6 +30,7 @@ use tollgate_limiter::limit::units::show_duration;
 use super::output::CommandOutput;
 use tollgate_admin::browser_guard::{OPERATOR, REASON};
 use tollgate_admin::problem_details::ProblemDetails;
+use tollgate_wire::transport::address::is_loopback;
 use tollgate_wire::transport::tls::client::{ClientTls, ClientTlsSpec, HttpOffer, PeerName, Pem};
 use tollgate_wire::transport::{ClearStream, Stream};
 
@@ -346,9 +347,7 @@ impl AdminPort {
 
     /// A token is nothing that others on its way may read.
     fn check_token(&self, addresses: &[SocketAddr]) -> anyhow::Result<()> {
-        let is_here = addresses
-            .iter()
-            .all(|address| address.ip().to_canonical().is_loopback());
+        let is_here = addresses.iter().all(|address| is_loopback(address.ip()));
         anyhow::ensure!(
             self.bearer.is_none() || self.is_secure || is_here,
             "the token would go to {} in the clear\n{CLEAR_HINT}",

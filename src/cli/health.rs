@@ -10,6 +10,7 @@ use super::admin_client::{AdminCaArgs, AdminPort};
 use super::arguments::duration;
 use super::output::CommandOutput;
 use tollgate_config::{self as config, ProbedAddress};
+use tollgate_wire::transport::address::{canonical, is_wildcard};
 
 /// Where the admin port is when the file cannot be read.
 const DEFAULT_ADMIN: ProbedAddress = ProbedAddress {
@@ -106,10 +107,13 @@ impl HealthArgs {
 
 /// The address to connect to for a server that listens on `address`.
 fn reachable(address: SocketAddr) -> SocketAddr {
+    let address = canonical(address);
+    if !is_wildcard(address.ip()) {
+        return address;
+    }
     let ip = match address.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-        ip => ip,
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
     };
     SocketAddr::new(ip, address.port())
 }

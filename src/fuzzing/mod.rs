@@ -13,6 +13,7 @@ mod forwarded;
 mod hyper_server;
 mod path;
 mod pieces;
+mod redis_reply;
 mod request;
 mod response_head;
 
@@ -20,7 +21,7 @@ mod response_head;
 pub type Property = (&'static str, fn(&[u8]));
 
 /// Every property.
-pub const PROPERTIES: [Property; 8] = [
+pub const PROPERTIES: [Property; 9] = [
     ("configuration", configuration::any_text_is_read_or_refused),
     ("content", content::pieces_make_no_difference),
     ("forwarded", forwarded::a_client_is_its_peer_or_was_named),
@@ -29,6 +30,7 @@ pub const PROPERTIES: [Property; 8] = [
         request::a_forwarded_request_is_one_request,
     ),
     ("path", path::a_settled_path_has_one_meaning),
+    ("redis_reply", redis_reply::only_a_grant_is_read_as_one),
     ("request_head", request::pieces_make_no_difference),
     (
         "request_against_hyper",

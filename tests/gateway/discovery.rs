@@ -485,7 +485,9 @@ fn addresses_of_the_kind_that_cannot_be_looked_up_stay() {
 fn the_admin_server_is_no_endpoint_whatever_dns_says() {
     let (server, dns) = (Server::start(0), DnsServer::start());
     dns.set_addresses("a.orders.test", 0, &[server.ip()]);
-    dns.set_addresses("b.orders.test", 0, &[IpAddr::from([127, 0, 0, 1])]);
+    // Each reaches a socket that listens on 127.0.0.1.
+    let hostile = ["127.0.0.1", "::ffff:127.0.0.1", "0.0.0.0", "::ffff:0.0.0.0"];
+    dns.set_addresses("b.orders.test", 0, &hostile.map(|ip| ip.parse().unwrap()));
     let service = |port, target: &str| Service {
         priority: 10,
         weight: 1,
@@ -509,6 +511,40 @@ fn the_admin_server_is_no_endpoint_whatever_dns_says() {
     eventually(line, || gateway.log().contains(line).then_some(()));
     (0..2).for_each(|_| after_one(&gateway, "answered"));
     are(&gateway, &[&server]);
+}
+
+#[test]
+fn endpoints_that_dns_exchanges_all_the_time_do_not_flood_the_log() {
+    let _turn = turns::beside_others();
+    let begun = std::time::Instant::now();
+    let dns = DnsServer::start();
+    // Nothing listens there, and each is another endpoint.
+    let exchange = |turn: u8| {
+        let ips = (1..=40).map(|last| IpAddr::from([127, 54, turn, last]));
+        dns.set_addresses("orders.test", 0, &ips.collect::<Vec<_>>());
+    };
+    exchange(0);
+    let health = ", health: {tcp: true, interval: 100ms, unhealthy_after: 1}";
+    let mut gateway = Gateway::start(&routes(&(by_dns(&dns, 1, "") + health)));
+    for turn in 1..=5 {
+        exchange(turn);
+        let probed = format!("endpoint=\"http://127.54.{turn}.40:1\",outcome=\"failed\"");
+        eventually("the last one was probed", || {
+            let probed =
+                format!("tollgate_upstream_endpoint_probes_total{{upstream=\"orders\",{probed}}}");
+            gateway.find_metric(&probed).filter(|probes| *probes > 0.0)
+        });
+    }
+    gateway.signal("TERM");
+    gateway.wait();
+    let text = "lines of this log were left out";
+    eventually(text, || gateway.log().contains(text).then_some(()));
+    let log = gateway.log();
+    let minutes = begun.elapsed().as_secs() / 60 + 1;
+    let lines = log
+        .matches("\"message\":\"an endpoint is unhealthy\"")
+        .count() as u64;
+    assert!(lines <= 120 * minutes, "{lines} in {minutes} minutes");
 }
 
 #[test]

@@ -331,3 +331,73 @@ fn finds_it_later(url: &str, mend_it: impl FnOnce()) -> String {
     assert!(admitted <= due + BURST, "{admitted} of {due}");
     gateway.log()
 }
+
+/// Answers that no script gives: too many units, other kinds of values, values within values, and
+/// halves of some.
+fn nonsense() -> Vec<Vec<u8>> {
+    let now = ":1700000000000000\r\n";
+    let text = |digits: &str| format!("${}\r\n{digits}\r\n", digits.len());
+    let texts = ["1", "1700000000000000", "9", "0", "0"].map(text).concat();
+    let in_lists = format!("*1\r\n:1\r\n*1\r\n{now}").repeat(3);
+    let mut all = vec![
+        format!("*5\r\n:4\r\n{now}:9\r\n:0\r\n:0\r\n"),
+        format!("*5\r\n{texts}"),
+        format!("*5\r\n{}", &in_lists[..in_lists.len() - now.len() - 4]),
+        format!("{}:1\r\n", "*1\r\n".repeat(64)),
+        format!("*5\r\n:1\r\n{now}:-7\r\n:0\r\n:0\r\n"),
+        format!("*5\r\n:1\r\n{now}:99999999999999999999\r\n:0\r\n:0\r\n"),
+        format!("*5\r\n:1\r\n{now}"),
+    ];
+    let short = [
+        "*0\r\n",
+        "*-1\r\n",
+        "$-1\r\n",
+        ":1\r\n",
+        "+OK\r\n",
+        "?what\r\n",
+        "*2147483647\r\n",
+        "$536870912\r\nhalf",
+        "*5\r\n:1",
+    ];
+    all.extend(short.map(str::to_owned));
+    let mut all: Vec<_> = all.into_iter().map(String::into_bytes).collect();
+    let mut long = format!("${}\r\n", 4 << 20).into_bytes();
+    long.extend(vec![b'x'; 4 << 20]);
+    long.extend(b"\r\n");
+    all.push(long);
+    all
+}
+
+#[test]
+fn a_server_that_answers_nonsense_is_away_and_grants_nothing() {
+    let _turn = turns::among_few();
+    let redis = RedisServer::start();
+    let wire = FaultyProxy::to(redis.port());
+    let gateway = Gateway::start(&format!(
+        "
+workers: 1
+listeners: [{{address: '127.0.0.1:0'}}]
+admin: {{address: '127.0.0.1:0'}}
+store: {{redis: 'redis://127.0.0.1:{}', timeout: 200ms}}
+limits:
+  few: {{key: {{constant: all}}, rate: 10000/d, burst: 10000, on_outage: deny}}
+routes: [{{name: all, echo: true, limits: [few]}}]
+",
+        wire.port()
+    ));
+    let url = gateway.url("/");
+    let ask = || status(&[&url]);
+    for answer in nonsense() {
+        eventually("Redis decides", || (ask() == 200).then_some(()));
+        wire.answer(&answer);
+        let shown = answer.escape_ascii().to_string();
+        let shown = &shown[..shown.len().min(80)];
+        eventually("the breaker opens", || {
+            assert_ne!(ask(), 200, "{shown}");
+            (gateway.metric("tollgate_store_up") == 0.0).then_some(())
+        });
+        assert!((0..5).all(|_| ask() != 200), "{shown}");
+        wire.mend();
+    }
+    eventually("Redis decides", || (ask() == 200).then_some(()));
+}

@@ -1,5 +1,5 @@
 //! A proxy between a gateway and Redis that can fail: it drops every packet, or answers every
-//! command with an error.
+//! command with an error or with any bytes.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -28,8 +28,8 @@ enum Mode {
     Through,
     /// Bytes vanish, and new connections are not accepted.
     Hole,
-    /// Commands are answered with this error, but for those that a connection begins with.
-    Refusing(String),
+    /// Commands are answered with these bytes, but for those that a connection begins with.
+    Answering(Vec<u8>),
 }
 
 impl FaultyProxy {
@@ -97,16 +97,21 @@ impl FaultyProxy {
 
     /// Connections break, and new ones are told `error` to every command.
     pub fn refuse(&self, error: &str) {
-        self.set(Mode::Refusing(error.to_owned()));
+        self.answer(format!("-{error}\r\n").as_bytes());
+    }
+
+    /// Connections break, and new ones get this answer to every command.
+    pub fn answer(&self, answer: &[u8]) {
+        self.set(Mode::Answering(answer.to_owned()));
         self.cut();
     }
 
     /// Carries everything again.
     pub fn mend(&self) {
-        let refused = matches!(*self.state.mode.lock().unwrap(), Mode::Refusing(_));
+        let answered = matches!(*self.state.mode.lock().unwrap(), Mode::Answering(_));
         self.set(Mode::Through);
         self.socket.listen(QUEUE).unwrap();
-        if refused {
+        if answered {
             self.cut();
         }
     }
@@ -155,7 +160,7 @@ fn carry(client: TcpStream, port: u16, state: &Arc<State>) {
     );
     thread::spawn(move || pass(from, to, &back));
     match state.mode() {
-        Mode::Refusing(error) => refuse(client, server, &error),
+        Mode::Answering(answer) => answer_all(client, server, &answer),
         Mode::Through | Mode::Hole => pass(client, server, state),
     }
 }
@@ -181,14 +186,14 @@ const GREETINGS: [&str; 9] = [
     "HELLO", "AUTH", "CLIENT", "INFO", "SELECT", "PING", "CLUSTER", "COMMAND", "ROLE",
 ];
 
-fn refuse(client: TcpStream, mut server: TcpStream, error: &str) {
+fn answer_all(client: TcpStream, mut server: TcpStream, answer: &[u8]) {
     let mut answers = client.try_clone().unwrap();
     let mut commands = BufReader::new(client);
     while let Some((name, command)) = read_command(&mut commands) {
         let sent = if GREETINGS.contains(&name.as_str()) {
             server.write_all(&command)
         } else {
-            answers.write_all(format!("-{error}\r\n").as_bytes())
+            answers.write_all(answer)
         };
         if sent.is_err() {
             break;

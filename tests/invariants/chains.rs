@@ -49,6 +49,7 @@ const KNOWN_TO_FEW: [(&str, &[&str], &str); 2] = [
         "crates/limiter/src/store/redis",
         &[
             "src/app",
+            "src/fuzzing",
             "crates/config/src",
             "crates/judge",
             "crates/testing",

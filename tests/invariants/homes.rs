@@ -1,4 +1,5 @@
-//! Crates, the clock, I/O and status codes are named where they belong and nowhere else.
+//! Crates, the clock, I/O, status codes and the rules about addresses are named where they belong
+//! and nowhere else.
 
 use crate::imports::Workspace;
 use crate::paths::paths;
@@ -280,6 +281,22 @@ pub fn one_clock(workspace: &Workspace) -> Vec<String> {
     naming(others, &READS, "reads time: use the limiter's `clock`")
 }
 
+/// Only the rules about addresses ask what an address is: they ask its canonical form.
+pub fn one_judge_of_addresses(workspace: &Workspace) -> Vec<String> {
+    const ASKS: [&str; 4] = [
+        ".is_unspecified(",
+        ".is_loopback(",
+        ".is_multicast(",
+        ".is_broadcast(",
+    ];
+    let others = workspace
+        .sources
+        .iter()
+        .filter(|source| !source.is_in("crates/wire/src/transport/address"));
+    let instead = "does not know IPv4 addresses in the form of IPv6 ones: ask `transport::address`";
+    naming(others, &ASKS, instead)
+}
+
 /// The algorithms neither allocate nor wait nor do I/O.
 pub fn algorithms_are_arithmetic(workspace: &Workspace) -> Vec<String> {
     let algorithms = workspace
@@ -499,6 +516,15 @@ mod tests {
             "crates/limiter/src/clock.rs",
             "fn now() -> Instant { Instant::now() }",
         );
+    }
+
+    #[test]
+    fn addresses_are_judged_in_their_canonical_form() {
+        assert_none(&one_judge_of_addresses(workspace()));
+        let asks = "fn f(ip: IpAddr) -> bool { ip.is_loopback() }";
+        assert_found(one_judge_of_addresses, "src/cli/health.rs", asks);
+        let home = "crates/wire/src/transport/address.rs";
+        assert_passes(one_judge_of_addresses, home, asks);
     }
 
     #[test]

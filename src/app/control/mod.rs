@@ -32,6 +32,7 @@ use super::shared::{ADMIN_DRAIN, DENIAL_WINDOW, SharedState, UPKEEP};
 use super::workers::Workers;
 use tollgate_admin::state::LifecyclePhase;
 use tollgate_gateway::observe::logging::background::LostLogLines;
+use tollgate_gateway::observe::logging::line_budget::LineBudget;
 use tollgate_limiter::clock;
 use tollgate_proxy::upstream::discovery::own_ports;
 use tollgate_proxy::upstream::watch::{discover, monitor};
@@ -243,6 +244,7 @@ async fn upkeep(shared: &SharedState) {
     let mut window_began = clock::now();
     loop {
         lost_log_lines.record();
+        LineBudget::global().report();
         sleep(UPKEEP).await;
         if clock::now().saturating_duration_since(window_began) >= DENIAL_WINDOW {
             window_began = clock::now();

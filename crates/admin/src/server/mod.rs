@@ -34,6 +34,7 @@ use tollgate_wire::body::Body;
 use tollgate_wire::error::Failure;
 use tollgate_wire::http::interim::InterimSlot;
 use tollgate_wire::http::request_id;
+use tollgate_wire::transport::address::is_loopback;
 use tollgate_wire::transport::peer::PeerAddress;
 use tollgate_wire::transport::tls::server::acceptor::TlsAcceptor;
 
@@ -167,7 +168,7 @@ impl Handler for Pages {
         let mut request = std::mem::replace(request, Request::new(Body::empty()));
         let client = self.client(connection, &request);
         let is_private = connection.tls.is_some()
-            || connection.peer.ip().is_loopback()
+            || is_loopback(connection.peer.ip())
             || self.is_trusted(connection.peer);
         request.extensions_mut().insert(ConnectInfo(client));
         request.extensions_mut().insert(PrivateWay(is_private));

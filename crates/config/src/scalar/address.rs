@@ -9,6 +9,7 @@ use serde_json::{Value as Json, json};
 use crate::report::{Report, ValueProblem, quote};
 use crate::yaml::decode::{Located, Scalar};
 use crate::yaml::schema::or_variable;
+use tollgate_wire::transport::address::canonical;
 
 /// A network, or one address as the smallest network. An address within a larger network is kept as
 /// it is written.
@@ -94,7 +95,7 @@ impl Scalar for SocketAddr {
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
         if let Ok(address) = text.parse() {
-            return Ok(address);
+            return Ok(canonical(address));
         }
         let problem = ValueProblem::new(format!("{} is not an address and port", quote(text)));
         Err(match text.rsplit_once(':') {

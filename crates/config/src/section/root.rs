@@ -22,8 +22,8 @@ use crate::section::common::named::NamedSection;
 use crate::section::defaults::RawDefaults;
 use crate::section::error_pages::{RawErrorPage, error_pages};
 use crate::section::limit::definition::{LimitContext, RawLimit};
-use crate::section::listener::authenticating::AskingListeners;
 use crate::section::listener::definition::{ListenerSections, RawListener};
+use crate::section::listener::serving::ServingListeners;
 use crate::section::policies::source::{RawPolicySource, policy_source};
 use crate::section::route::definition::{CheckedRoutes, NamedSections, RawRoute};
 use crate::section::store::RawStore;
@@ -223,13 +223,14 @@ pub fn build(file: &RawConfig, report: &mut Report) -> Option<CheckedFile> {
         upstreams: &upstreams,
         authenticators: &authenticators,
     };
-    let routes = route::definition::build(&file.routes, &file.listeners, sections, report);
+    let serving = ServingListeners::new(&file.listeners);
+    let routes = route::definition::build(&file.routes, &serving, sections, report);
     let built_routes = routes.as_ref().map(CheckedRoutes::routes);
     let balanced = upstream::definition::balanced(&file.upstreams);
     warn_of_shared_cookies(&balanced, report);
-    let asking = AskingListeners::new(&file.listeners);
     let known_routes = built_routes.as_deref().unwrap_or_default();
-    warn_of_unknown_clients(&balanced, &asking, known_routes, report);
+    warn_of_unknown_clients(&balanced, &serving, known_routes, report);
+    serving.warn_of_open(known_routes, report);
     limits.warn_of_unused(&limits.unused(), report);
     authenticators.warn_of_unused(&authenticators.unused(), report);
     let body_keys = body_keys(&file.body_keys);

@@ -1,6 +1,8 @@
-//! The program's own log, on standard error, written in the `background`. Panics are logged, too.
+//! The program's own log, on standard error, written in the `background`. Panics are logged, too. A
+//! `line_budget` bounds the lines that others cause.
 
 pub mod background;
+pub mod line_budget;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, IsTerminal};
@@ -9,8 +11,11 @@ use std::panic::{self, PanicHookInfo};
 use anyhow::Context;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use self::background::{BackgroundLog, LogEnd};
+use self::line_budget::LineBudget;
 
 /// The format of the program's own log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -46,9 +51,13 @@ pub fn install(format: LogFormat, filter: Option<&str>) -> anyhow::Result<LogEnd
         .with_env_filter(filter)
         .with_ansi(io::stderr().is_terminal())
         .with_writer(log);
+    let budget = LineBudget::global();
     let installed = match format {
-        LogFormat::Text => builder.with_target(false).try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+        LogFormat::Text => builder.with_target(false).finish().with(budget).try_init(),
+        LogFormat::Json => {
+            let lines = builder.json().flatten_event(true).finish();
+            lines.with(budget).try_init()
+        }
     };
     installed.map_err(|error| anyhow::anyhow!("cannot start the log: {error}"))?;
     panic::set_hook(Box::new(log_panic));

@@ -215,7 +215,7 @@ table! {
     Counter "tollgate_compression_compressed_bytes_total" ["route"]:
         "bytes of content after [compression](compression.md)",
     Counter "tollgate_compression_skipped_total" ["route"]:
-        "answers sent as they are, since the process had no place for another compressor",
+        "answers sent as they are, since the process or the client had as many compressors as it may",
     Counter "tollgate_config_reloads_total" ["outcome"]:
         "files of the configuration that were `applied` or `rejected`; both start at 0",
     Gauge "tollgate_config_last_reload_successful" []: "1, or 0 while the present file is refused",

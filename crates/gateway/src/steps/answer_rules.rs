@@ -3,8 +3,6 @@
 
 use std::sync::Arc;
 
-use http::Method;
-
 use crate::answer::compression::Compression;
 use crate::answer::error_page::AcceptedPages;
 use crate::answer::rendered::RenderedFields;
@@ -41,8 +39,8 @@ impl AnswerRules {
             exchange.answer.pages = Some(Box::new(AcceptedPages::new(pages, headers)));
         }
         if let Some(compression) = &self.compression {
-            let is_head = exchange.request.method() == Method::HEAD;
-            let coding = compression.accepted(headers, is_head);
+            let client = exchange.context.origin.client_ip;
+            let coding = compression.accepted(exchange.request, client);
             exchange.answer.coding = Some(Box::new(coding));
         }
     }

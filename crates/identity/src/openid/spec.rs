@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use tollgate_wire::transport::address::is_loopback;
 use tollgate_wire::transport::tls::client::ClientTls;
 
 /// A provider of OpenID Connect.
@@ -45,10 +46,7 @@ impl fmt::Debug for ClientSecret {
 /// Whether what is sent to `host` does not leave this machine.
 pub fn is_this_machine(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    host.eq_ignore_ascii_case("localhost")
-        || host
-            .parse::<IpAddr>()
-            .is_ok_and(|ip| ip.to_canonical().is_loopback())
+    host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(is_loopback)
 }
 
 /// A role that a group of the provider has: in the fleet, or in an application.

@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::timeout_at;
 
+use super::discovery::own_ports;
 use tollgate_limiter::clock::{self, Instant};
 
 /// How long an answer is used. The system's resolver tells no TTL; Envoy refreshes as often by
@@ -207,7 +208,7 @@ impl ResolvedName {
     }
 
     fn finish(&self, result: io::Result<Vec<SocketAddr>>) {
-        let result = match result {
+        let result = match result.map(|found| self.server_addresses(found)) {
             Ok(found) if found.is_empty() => Err(io::Error::new(
                 io::ErrorKind::NotFound,
                 "the name has no address",
@@ -237,6 +238,18 @@ impl ResolvedName {
         }
         drop(answer);
         self.changed.notify_waiters();
+    }
+}
+
+impl ResolvedName {
+    /// The addresses that servers can have. `localhost` is no name of DNS (RFC 6761 §6.3): who
+    /// writes that means this machine.
+    fn server_addresses(&self, found: Vec<SocketAddr>) -> Vec<SocketAddr> {
+        if self.host.eq_ignore_ascii_case("localhost") {
+            return found;
+        }
+        let usable = found.into_iter().filter_map(own_ports::server_address);
+        usable.collect()
     }
 }
 

@@ -4,6 +4,7 @@
 //! and nothing else.
 
 use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -159,12 +160,23 @@ fn authority_alone(text: &str) -> Result<Authority, InvalidEndpointUrl> {
     authority(text).ok_or(InvalidEndpointUrl::Authority)
 }
 
-/// `host` or `host:port`, with a valid port.
+/// `host` or `host:port`, with a valid port. An IPv4 address in the form of an IPv6 one is read as
+/// IPv4: one server has one spelling.
 pub fn authority(text: &str) -> Option<Authority> {
     let authority = text.parse::<Authority>().ok()?;
+    if let Some(ip) = mapped_ip(authority.host()) {
+        let port = text.strip_prefix(authority.host())?;
+        return self::authority(&format!("{ip}{port}"));
+    }
     let port = text.strip_prefix(authority.host())?;
     let port_fits = port.is_empty() || (authority.port_u16().is_some_and(|port| port > 0));
     (!authority.host().is_empty() && !text.contains('@') && port_fits).then_some(authority)
+}
+
+/// The IPv4 address that a host in brackets stands for.
+fn mapped_ip(host: &str) -> Option<Ipv4Addr> {
+    let inner = host.strip_prefix('[')?.strip_suffix(']')?;
+    inner.parse::<Ipv6Addr>().ok()?.to_ipv4_mapped()
 }
 
 #[cfg(test)]
@@ -188,6 +200,16 @@ mod tests {
             "http://orders/".parse::<EndpointUrl>().unwrap().to_string(),
             "http://orders"
         );
+    }
+
+    #[test]
+    fn an_ipv4_address_in_the_form_of_an_ipv6_one_is_read_as_ipv4() {
+        for (url, canonical) in [
+            ("http://[::ffff:10.0.0.1]:8080", "http://10.0.0.1:8080"),
+            ("https://[::FFFF:a00:1]", "https://10.0.0.1"),
+        ] {
+            assert_eq!(url.parse::<EndpointUrl>().unwrap().to_string(), canonical);
+        }
     }
 
     #[test]

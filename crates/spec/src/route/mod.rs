@@ -47,6 +47,10 @@ pub struct Route {
     /// The name in keys of limits: a part of a route has that of the whole.
     pub counted_as: Arc<str>,
     pub matches: Match,
+    /// The names of the listeners that serve it. Empty: all do.
+    pub listeners: Vec<Arc<str>>,
+    /// Whether it takes paths that its upstream may read as those of another route.
+    pub takes_ambiguous_paths: bool,
     pub action: Action,
     /// The clients that it takes.
     pub networks: NetworkRules,
@@ -101,6 +105,8 @@ impl Route {
             answer_time: AnswerTimeLimits::default(),
             upstream_time: UpstreamTimeLimits::default(),
             retry: None,
+            listeners: Vec::new(),
+            takes_ambiguous_paths: false,
         }
     }
 
@@ -114,6 +120,12 @@ impl Route {
         fields
             .chain(self.response_fields.templates())
             .chain(redirect)
+    }
+
+    /// Whether the listener of this name serves it. `None`: one without a name.
+    pub fn is_served_by(&self, listener: Option<&str>) -> bool {
+        self.listeners.is_empty()
+            || listener.is_some_and(|name| self.listeners.iter().any(|served| **served == *name))
     }
 }
 

@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
+use super::address::canonical;
 use super::immediate_write::{ImmediateWrite, poll_write_now};
-use super::peer::canonical;
 
 /// A socket.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use super::address::canonical;
 use tollgate_limiter::limit::client_address::TrustedProxies;
 
 /// The address of a client or of a proxy in front. An IPv4 address that came through an IPv6 socket
@@ -58,14 +59,6 @@ impl PeerAddress {
 impl From<SocketAddr> for PeerAddress {
     fn from(address: SocketAddr) -> Self {
         Self::Ip(canonical(address))
-    }
-}
-
-/// An IPv4 address that came through an IPv6 socket as IPv4.
-pub fn canonical(address: SocketAddr) -> SocketAddr {
-    match address.ip().to_canonical() {
-        ip @ IpAddr::V4(_) => SocketAddr::new(ip, address.port()),
-        IpAddr::V6(_) => address,
     }
 }
 

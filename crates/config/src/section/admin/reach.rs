@@ -11,6 +11,7 @@ use crate::yaml::collection::NonEmptyList;
 use crate::yaml::decode::{Located, Setting};
 use tollgate_identity::openid::spec::is_this_machine;
 use tollgate_spec::route::{HostMatch, Route};
+use tollgate_wire::transport::address::{is_loopback, is_wildcard};
 
 /// The rest of the file, as far as it decides who may reach the admin server.
 pub struct AdminSurroundings<'a> {
@@ -94,7 +95,7 @@ impl AdminSurroundings<'_> {
                 problem.hint("keep accounts in a database of policies"),
             );
         }
-        if admin.public_url.is_none() && !is_loopback(admin) {
+        if admin.public_url.is_none() && !is_loopback(admin.address.ip()) {
             let problem = ValueProblem::new(
                 "the provider could not send browsers back: there is no public_url",
             );
@@ -109,7 +110,11 @@ impl AdminSurroundings<'_> {
         let Setting::Valid(Located { location, value }) = &raw.public_url else {
             return;
         };
-        if !value.is_secure || admin.tls.is_some() || is_loopback(admin) || self.has_proxies {
+        if !value.is_secure
+            || admin.tls.is_some()
+            || is_loopback(admin.address.ip())
+            || self.has_proxies
+        {
             return;
         }
         let problem = ValueProblem::new(
@@ -124,7 +129,7 @@ impl AdminSurroundings<'_> {
     /// Reports an admin server that other machines reach, without a login or with one in the clear.
     fn check_reach(&self, admin: &AdminSpec, location: &Location, report: &mut Report) {
         let address = admin.address;
-        if is_loopback(admin) {
+        if is_loopback(admin.address.ip()) {
             return;
         }
         if !self.has_accounts {
@@ -208,12 +213,8 @@ fn names_host(hosts: &[HostMatch], host: &str) -> bool {
     })
 }
 
-fn is_loopback(admin: &AdminSpec) -> bool {
-    admin.address.ip().to_canonical().is_loopback()
-}
-
 fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
-    let wildcard = a.ip().is_unspecified() || b.ip().is_unspecified();
+    let wildcard = is_wildcard(a.ip()) || is_wildcard(b.ip());
     a.port() != 0
         && a.port() == b.port()
         && (a.ip() == b.ip() || wildcard && a.is_ipv4() == b.is_ipv4())

@@ -16,9 +16,9 @@ use crate::section::common::named::NamedSection;
 use crate::section::common::networks::network_rules;
 use crate::section::error_pages::{RawErrorPage, error_pages};
 use crate::section::limit::uses::{CheckedUse, RawLimitUse, path_params, uses};
-use crate::section::listener::authenticating::{AskingListeners, IdentifiedRequests};
-use crate::section::listener::definition::{RawListener, listener_limits};
+use crate::section::listener::serving::{IdentifiedRequests, ServingListeners};
 use crate::section::route::action::{self, RawActionKeys};
+use crate::section::route::certificates::{CertificateUses, warn_without_certificates};
 use crate::section::route::compress::RawCompress;
 use crate::section::route::cors::RawCors;
 use crate::section::route::fields::RawFieldChanges;
@@ -27,6 +27,7 @@ use crate::section::route::maintenance::RawMaintenance;
 use crate::section::route::matching::ambiguity::{MatchedRoute, report_ambiguities};
 use crate::section::route::matching::conditions::{RawMatch, matches};
 use crate::section::route::matching::hidden::warn_of_hidden;
+use crate::section::route::matching::kept::{AmbiguousPaths, warn_of_kept, warn_of_refused};
 use crate::section::route::retry::RawRetry;
 use crate::yaml::collection::NonEmptyList;
 use crate::yaml::decode::{Located, Setting};
@@ -45,6 +46,11 @@ record! {
         required name: Located<DefinedName>,
         /// Which requests. Default: all.
         optional r#match: RawMatch,
+        /// The names of the listeners that serve it. Default: all.
+        optional listeners: NonEmptyList<Located<DefinedName>>,
+        /// Paths that some servers read as others: with %2F, %5C, a backslash or ;parameters.
+        /// refuse: 400, if another route takes what they read. keep: they are forwarded.
+        default("refuse") ambiguous_paths: Located<AmbiguousPaths>,
         /// The keys of its action.
         group action: RawActionKeys,
         /// Only clients in these networks are served; others get 403. Default: all.
@@ -108,8 +114,7 @@ record! {
 
 /// The rest of the file, where a route refers to it.
 struct RouteContext<'a> {
-    listener_limits: &'a HashMap<Arc<str>, String>,
-    asking: AskingListeners,
+    serving: &'a ServingListeners<'a>,
     sections: NamedSections<'a>,
 }
 
@@ -120,8 +125,6 @@ pub struct CheckedRoutes {
     by_name: HashMap<Arc<str>, usize>,
     /// The requests of each.
     pub matches: MatchIndex,
-    /// The limits that count every request of a listener, each with the listener's path.
-    listener_limits: HashMap<Arc<str>, String>,
 }
 
 /// A route without a mistake.
@@ -130,6 +133,9 @@ pub struct CheckedRoute {
     pub route: Arc<Route>,
     /// Which of its requests have an identity.
     identified: IdentifiedRequests,
+    /// The limits that count every request of a listener that serves it, each with the listener's
+    /// path.
+    listener_limits: HashMap<Arc<str>, String>,
 }
 
 /// The sections that routes refer to.
@@ -143,18 +149,13 @@ pub struct NamedSections<'a> {
 /// All routes. `None`: a mistake was reported.
 pub fn build(
     routes: &Setting<NonEmptyList<RawRoute>>,
-    listeners: &Setting<NonEmptyList<RawListener>>,
+    serving: &ServingListeners<'_>,
     sections: NamedSections<'_>,
     report: &mut Report,
 ) -> Option<CheckedRoutes> {
     let raws = &routes.valid()?.0;
     check_names(raws, report);
-    let listener_limits = listener_limits(listeners);
-    let context = RouteContext {
-        listener_limits: &listener_limits,
-        asking: AskingListeners::new(listeners),
-        sections,
-    };
+    let context = RouteContext { serving, sections };
     let mut all_matches = Vec::with_capacity(raws.len());
     for raw in raws {
         all_matches.push(matches(&raw.r#match, report));
@@ -162,11 +163,23 @@ pub fn build(
     let mut matched = Vec::new();
     let mut built = Vec::new();
     for (raw, matches) in raws.iter().zip(&all_matches) {
-        if let Some(route) = route(raw, matches.as_ref(), &context, report) {
+        let listeners = raw
+            .listeners
+            .build(|names| serving.listed(&names.0, report))
+            .map(Option::unwrap_or_default);
+        let of_listeners = listeners.clone().unwrap_or_default();
+        let identified = serving.identified(&raw.authenticate, &of_listeners);
+        let conditions = RouteConditions { matches, listeners };
+        if let Some(route) = route(raw, conditions, &context, report) {
+            let route = Arc::new(route);
+            if !route.takes_ambiguous_paths {
+                warn_of_refused(&raw.location, &route, report);
+            }
             built.push(CheckedRoute {
                 location: raw.location.clone(),
-                route: Arc::new(route),
-                identified: context.asking.identified(&raw.authenticate),
+                listener_limits: serving.counted(&of_listeners),
+                identified,
+                route,
             });
         }
         if let Some(matches) = matches {
@@ -174,11 +187,19 @@ pub fn build(
                 name: raw.name.valid().map(|name| &*name.value.0),
                 location: &raw.location,
                 matches,
+                listeners: of_listeners,
             });
         }
     }
     report_ambiguities(&matched, report);
     warn_of_hidden(&matched, report);
+    for kept in built
+        .iter()
+        .filter(|checked| checked.route.takes_ambiguous_paths)
+    {
+        let others = built.iter().map(|checked| &checked.route);
+        warn_of_kept(&kept.location, &kept.route, others, report);
+    }
     if built.len() < raws.len() {
         return None;
     }
@@ -190,7 +211,6 @@ pub fn build(
         all: built,
         by_name,
         matches: MatchIndex::new(all_matches.into_iter().flatten().collect()),
-        listener_limits,
     })
 }
 
@@ -231,7 +251,7 @@ impl CheckedRoutes {
     ) {
         check_limit(added, &route.identified, report);
         check_params(added, Some(matches), report);
-        check_listeners(added, &self.listener_limits, report);
+        check_listeners(added, &route.listener_limits, report);
     }
 }
 
@@ -256,18 +276,27 @@ fn check_names(raws: &[RawRoute], report: &mut Report) {
     }
 }
 
+/// The conditions of a route. `None`: a mistake was reported.
+struct RouteConditions<'a> {
+    matches: &'a Option<Match>,
+    listeners: Option<Vec<Arc<str>>>,
+}
+
 fn route(
     raw: &RawRoute,
-    matches: Option<&Match>,
+    conditions: RouteConditions<'_>,
     context: &RouteContext<'_>,
     report: &mut Report,
 ) -> Option<Route> {
+    let matches = conditions.matches.as_ref();
+    let listeners = conditions.listeners;
+    let served_by = listeners.as_deref().unwrap_or_default();
     let action = action::build(&raw.action, matches, context.sections.upstreams, report);
     let used = uses(&raw.limits, context.sections.limits, report);
     let authenticate = raw
         .authenticate
         .build(|names| listed(names, context.sections.authenticators, report));
-    let identified = context.asking.identified(&raw.authenticate);
+    let identified = context.serving.identified(&raw.authenticate, served_by);
     check_route(
         &raw.action,
         used.as_deref().unwrap_or_default(),
@@ -275,9 +304,18 @@ fn route(
         &identified,
         report,
     );
+    let listener_limits = context.serving.counted(served_by);
     for used in used.iter().flatten() {
         check_params(used, matches, report);
-        check_listeners(used, context.listener_limits, report);
+        check_listeners(used, &listener_limits, report);
+    }
+    if let Some(listener) = context.serving.without_certificates(served_by) {
+        let certificate_uses = CertificateUses {
+            authenticate: &raw.authenticate,
+            authenticators: context.sections.authenticators,
+            limits: used.as_deref().unwrap_or_default(),
+        };
+        warn_without_certificates(&certificate_uses, templates(raw), &listener, report);
     }
     let max_body = raw.max_body.build(|at| Some(at.value.0));
     let head = raw.timeout.build(|at| Some(at.value.0));
@@ -302,6 +340,8 @@ fn route(
         counted_as: name.clone(),
         name,
         matches: matches?.clone(),
+        listeners: listeners?,
+        takes_ambiguous_paths: raw.ambiguous_paths.value()? == AmbiguousPaths::Keep,
         action: action?,
         networks: networks?,
         maintenance: maintenance?.flatten(),

@@ -7,13 +7,14 @@ mod compressed_body;
 mod encoder;
 mod place;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::header::{
     ACCEPT_ENCODING, ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE,
     CONTENT_TYPE, ETAG, IF_NONE_MATCH,
 };
-use http::{HeaderMap, HeaderValue, Response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body::Body as _;
 use metrics::{Counter, counter};
 use smallvec::SmallVec;
@@ -44,6 +45,7 @@ pub struct Compression {
 pub struct AcceptedCoding {
     compression: Compression,
     coding: Option<ContentCoding>,
+    client: IpAddr,
     is_head: bool,
     /// The validators of the answers that its client has.
     known_tags: SmallVec<[HeaderValue; 1]>,
@@ -68,9 +70,10 @@ impl Compression {
         }
     }
 
-    /// The coding for a request with these `headers`: the one that its client likes best, and of
-    /// several such the best of the route.
-    pub fn accepted(&self, headers: &HeaderMap, is_head: bool) -> AcceptedCoding {
+    /// The coding for a `request` of a client: the one that it likes best, and of several such the
+    /// best of the route.
+    pub fn accepted<B>(&self, request: &Request<B>, client: IpAddr) -> AcceptedCoding {
+        let headers = request.headers();
         let identity = stated(headers.get_all(ACCEPT_ENCODING))
             .find(|(name, _)| name.eq_ignore_ascii_case("identity"));
         let least = identity.map_or(1, |(_, weight)| weight.max(1));
@@ -88,7 +91,8 @@ impl Compression {
         AcceptedCoding {
             compression: self.clone(),
             coding: best.map(|(_, coding)| coding),
-            is_head,
+            client,
+            is_head: request.method() == Method::HEAD,
             known_tags,
         }
     }
@@ -116,7 +120,7 @@ impl AcceptedCoding {
         let place = if self.is_head {
             None
         } else {
-            self.compression.places.take()
+            self.compression.places.take(self.client)
         };
         if place.is_none() && !self.is_head {
             return self.compression.skipped.increment(1);
@@ -233,6 +237,8 @@ fn contains(tags: &HeaderValue, tag: &HeaderValue) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU8, Ordering};
+
     use http_body_util::BodyExt as _;
 
     use super::*;
@@ -240,34 +246,67 @@ mod tests {
 
     static TWO: CompressorPlaces = CompressorPlaces::new(2);
 
-    fn answer(compression: &Compression) -> Response<Body> {
-        let asked = HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static("gzip"))]);
+    static SIXTEEN: CompressorPlaces = CompressorPlaces::new(16);
+
+    /// An answer to the client with an address that ends in `client`.
+    fn answer_to(client: u8, compression: &Compression) -> Response<Body> {
+        let asked = Request::get("/").header(ACCEPT_ENCODING, "gzip");
+        let asked = asked.body(()).unwrap();
         let mut response = Response::new(Body::from(bytes::Bytes::from("text ".repeat(1000))));
         response
             .headers_mut()
             .insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
         compression
-            .accepted(&asked, false)
+            .accepted(&asked, [192, 0, 2, client].into())
             .apply(&mut response, &mut Permit::default());
         response
     }
 
-    fn is_coded(response: &Response<Body>) -> bool {
-        response.headers().contains_key(CONTENT_ENCODING)
+    /// An answer to another client each time.
+    fn answer(compression: &Compression) -> Response<Body> {
+        static CLIENT: AtomicU8 = AtomicU8::new(1);
+        answer_to(CLIENT.fetch_add(1, Ordering::Relaxed), compression)
     }
 
-    #[tokio::test]
-    async fn answers_over_the_bound_on_compressors_are_sent_as_they_are() {
+    fn with_places(places: &'static CompressorPlaces) -> Compression {
         let types = vec![MediaRange::parse("text/*").unwrap()];
         let rules = CompressionRules {
             codings: CODINGS.to_vec(),
             min_size: MIN_SIZE,
             types,
         };
-        let compression = Compression {
-            places: &TWO,
+        Compression {
+            places,
             ..Compression::new(&Arc::new(rules), &"all".into())
-        };
+        }
+    }
+
+    fn is_coded(response: &Response<Body>) -> bool {
+        response.headers().contains_key(CONTENT_ENCODING)
+    }
+
+    #[test]
+    fn a_client_that_reads_nothing_leaves_compressors_to_others() {
+        let compression = with_places(&SIXTEEN);
+        let mut unread = Vec::new();
+        for _ in 0..20 {
+            unread.push(answer_to(200, &compression));
+        }
+        let coded = unread.iter().filter(|response| is_coded(response)).count();
+        assert_eq!(coded, 2, "an eighth");
+        for client in 201..208 {
+            let others = [0, 1].map(|_| answer_to(client, &compression));
+            assert!(others.iter().all(is_coded));
+            unread.extend(others);
+        }
+        assert!(!is_coded(&answer_to(208, &compression)), "all are taken");
+        unread.clear();
+        assert!(is_coded(&answer_to(200, &compression)));
+    }
+
+    #[tokio::test]
+    async fn answers_over_the_bound_on_compressors_are_sent_as_they_are() {
+        let compression = with_places(&TWO);
         let one = answer(&compression);
         let other = answer(&compression);
         assert!(is_coded(&one) && is_coded(&other));

@@ -17,6 +17,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use crate::observe::access_log::output::LogOutput;
 use crate::observe::access_log::queue::{LineQueue, WriterDemands};
+use crate::observe::logging::line_budget::LineBudget;
 use tollgate_spec::access_log::LogDestination;
 
 /// The longest that the end of the process waits for the log's reader.
@@ -110,6 +111,7 @@ impl Default for LogEnd {
 
 impl Drop for LogEnd {
     fn drop(&mut self) {
+        LineBudget::global().report_all();
         let (written, done) = sync_channel(1);
         BackgroundLog::global().queue.flush(written);
         // A reader that is stuck must not keep the process from ending.

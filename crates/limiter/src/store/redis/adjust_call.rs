@@ -23,7 +23,7 @@ use crate::store::adjustment::{
 };
 use crate::store::fleet_share::NOTICE_US;
 use crate::store::redis::redis_store::RedisStore;
-use crate::store::redis::script::{self, Input, integer};
+use crate::store::redis::script::{self, Input, Integers, integer};
 use crate::store::redis::topology::marker::{self, MarkerPlace};
 use crate::store::redis::topology::server::CallError;
 
@@ -128,7 +128,7 @@ impl RedisStore {
         batch: &SlotBatch<'_>,
         forget: &[u64],
     ) -> Result<Vec<AdjustmentOutcome>, CallError> {
-        let reply: Vec<i64> = self
+        let Integers(reply) = self
             .topology
             .run(&script::ADJUST, batch.hash_slot, |deadline| {
                 self.adjust_input(batch, forget, deadline)
@@ -222,7 +222,7 @@ impl SlotBatch<'_> {
 }
 
 /// The script's reply for `buckets` buckets: see its head.
-fn parse(reply: &[i64], buckets: usize) -> Option<Vec<AdjustmentOutcome>> {
+pub(super) fn parse(reply: &[i64], buckets: usize) -> Option<Vec<AdjustmentOutcome>> {
     reply
         .get(2..)
         .filter(|results| results.len() == buckets)?

@@ -38,12 +38,14 @@ impl RedisInspector {
         let reply: Vec<Vec<u8>> = self
             .run(&script::NODES, &keys[0], |_| (keys.clone(), Vec::new()))
             .await?;
-        reply
-            .chunks(3)
-            .map(read_node)
-            .collect::<Option<_>>()
-            .ok_or(StoreError::Protocol)
+        read_nodes(&reply)
     }
+}
+
+/// The script's reply: see its head.
+pub(super) fn read_nodes(reply: &[Vec<u8>]) -> Result<Vec<FleetNode>, StoreError> {
+    let nodes: Option<_> = reply.chunks(3).map(read_node).collect();
+    nodes.ok_or(StoreError::Protocol)
 }
 
 fn read_node(words: &[Vec<u8>]) -> Option<FleetNode> {

@@ -196,13 +196,7 @@ impl Heartbeat {
                 (self.keys.clone(), args.clone())
             })
             .await;
-        let reply = reply.map_err(CallError::for_one_key)?;
-        let (was_known, members) = reply.split_first().ok_or(StoreError::Protocol)?;
-        let members = members.chunks(2).map(Member::read).collect::<Option<_>>();
-        Ok(Beat {
-            was_known: was_known == "1",
-            members: members.ok_or(StoreError::Protocol)?,
-        })
+        read_beat(&reply.map_err(CallError::for_one_key)?)
     }
 
     fn hash_slot(&self) -> u16 {
@@ -221,6 +215,16 @@ impl Heartbeat {
             statement
         }
     }
+}
+
+/// The script's reply: see its head.
+pub(super) fn read_beat(reply: &[String]) -> Result<Beat, StoreError> {
+    let (was_known, members) = reply.split_first().ok_or(StoreError::Protocol)?;
+    let members = members.chunks(2).map(Member::read).collect::<Option<_>>();
+    Ok(Beat {
+        was_known: was_known == "1",
+        members: members.ok_or(StoreError::Protocol)?,
+    })
 }
 
 fn millis(duration: Duration) -> Value {

@@ -24,7 +24,7 @@ use crate::store::inspect::{
 };
 use crate::store::redis::connection::connector::{CallLimits, ConnectError, ConnectionEvents};
 use crate::store::redis::connection::spec::RedisSpec;
-use crate::store::redis::script::{self, Input, Script, integer};
+use crate::store::redis::script::{self, Input, Integers, Script, integer};
 use crate::store::redis::topology::any_topology::Topology;
 use crate::store::redis::topology::evictions;
 use crate::store::redis::topology::server::CallError;
@@ -135,13 +135,8 @@ impl RedisInspector {
                 )
             })
             .await?;
-        let (end, changes) = reply.split_first().ok_or(StoreError::Protocol)?;
-        let notices = changes
-            .chunks(2)
-            .map(notice)
-            .collect::<Option<_>>()
-            .ok_or(StoreError::Protocol)?;
-        position.0 = String::from_utf8(end.clone()).map_err(|_| StoreError::Protocol)?;
+        let (end, notices) = notices(&reply)?;
+        position.0 = end;
         Ok(notices)
     }
 
@@ -152,7 +147,7 @@ impl RedisInspector {
         tokens: i64,
     ) -> Result<[BucketState; 2], StoreError> {
         let key = self.key(charge.key.as_bytes());
-        let reply: Vec<i64> = self
+        let Integers(reply) = self
             .run(&script::GRANT, &key, |deadline| {
                 let mut args = vec![
                     Value::Integer(deadline),
@@ -176,7 +171,7 @@ impl RedisInspector {
             claim: none,
         };
         let key = self.key(&permit_key::new(key));
-        let reply: Vec<i64> = self
+        let Integers(reply) = self
             .run(&script::CONCURRENCY, &key, |deadline| {
                 (vec![key.clone()], permits::args(&[&claim], deadline, false))
             })
@@ -211,6 +206,14 @@ impl RedisInspector {
     fn changes(&self) -> Key {
         self.key(CHANGES_KEY.as_bytes())
     }
+}
+
+/// The end of the stream, and the changes before it: the script's reply, see its head.
+pub(super) fn notices(reply: &[Vec<u8>]) -> Result<(String, Vec<ChangeNotice>), StoreError> {
+    let (end, changes) = reply.split_first().ok_or(StoreError::Protocol)?;
+    let notices: Option<_> = changes.chunks(2).map(notice).collect();
+    let end = String::from_utf8(end.clone()).map_err(|_| StoreError::Protocol)?;
+    Ok((end, notices.ok_or(StoreError::Protocol)?))
 }
 
 fn notice(pair: &[Vec<u8>]) -> Option<ChangeNotice> {
@@ -259,7 +262,7 @@ impl Inspect for RedisInspector {
         Box::pin(async move {
             let retention =
                 Value::Integer(i64::try_from(RETENTION.as_millis()).unwrap_or(i64::MAX));
-            self.run::<Vec<i64>>(&script::CHANGES_PUBLISH, &self.changes(), |_| {
+            self.run::<Integers>(&script::CHANGES_PUBLISH, &self.changes(), |_| {
                 (
                     vec![self.changes()],
                     vec![
@@ -291,7 +294,7 @@ impl Inspect for RedisInspector {
 
 /// The states that a script replied, before and after, as the limit reads them. `None`: no such
 /// reply.
-fn states(reply: &[i64], quota: Quota) -> Option<[BucketState; 2]> {
+pub(super) fn states(reply: &[i64], quota: Quota) -> Option<[BucketState; 2]> {
     let numbers: Vec<u64> = reply
         .iter()
         .map(|number| u64::try_from(*number).ok())

@@ -5,9 +5,10 @@
 //! `script` has the Lua texts. On top of these: `redis_store` for requests (`slot_call` is one call
 //! for one hash slot, `multi_slot` a request that needs several, `adjust_call` corrections,
 //! `permits` claims of permits), `hash_reader` for plans, `inspect` for operators, `heartbeat` for
-//! the size of the fleet.
+//! the size of the fleet. `any_reply/` makes replies of any form, for tests.
 
 mod adjust_call;
+mod any_reply;
 mod connection;
 mod fleet_nodes;
 mod hash_reader;
@@ -21,6 +22,8 @@ mod script;
 mod slot_call;
 mod topology;
 
+#[doc(hidden)]
+pub use crate::store::redis::any_reply::AnyReply;
 pub use crate::store::redis::connection::connector::ConnectError;
 pub use crate::store::redis::connection::{address, spec, tls};
 pub use crate::store::redis::redis_store::RedisStore;

@@ -10,7 +10,7 @@ use crate::algorithm::concurrency::{
 };
 use crate::store::redis::permit_key;
 use crate::store::redis::redis_store::RedisStore;
-use crate::store::redis::script::{self, integer};
+use crate::store::redis::script::{self, Integers, integer};
 use crate::store::redis::topology::server::CallError;
 use crate::store::{PermitClaim, StoreError};
 
@@ -68,7 +68,7 @@ impl RedisStore {
         hash_slot: u16,
     ) -> Result<Vec<GrantedPermits>, CallError> {
         let claims: Vec<&PermitClaim> = keyed.iter().map(|(_, claim)| *claim).collect();
-        let reply: Vec<i64> = self
+        let Integers(reply) = self
             .topology
             .run(&script::CONCURRENCY, hash_slot, |deadline| {
                 let mut keys: Vec<Key> = keyed.iter().map(|(key, _)| self.key(key)).collect();

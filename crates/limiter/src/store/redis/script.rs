@@ -1,16 +1,18 @@
-//! The Lua scripts, run by their hash, and the numbers of a limit in their ARGV.
+//! The Lua scripts, run by their hash, the numbers of a limit in their ARGV, and the integers of
+//! their replies.
 //!
-//! Guarantees that a run is one command.
+//! Guarantees that a run is one command, and that a reply of another form is an error. The client
+//! library would also read texts and lists of one integer as integers.
 
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use fred::bytes_utils::Str;
 use fred::clients::Client;
-use fred::error::Error;
+use fred::error::{Error, ErrorKind};
 use fred::interfaces::{ClientLike, LuaInterface};
 use fred::types::config::Options;
-use fred::types::{ClusterHash, CustomCommand, Key, Value};
+use fred::types::{ClusterHash, CustomCommand, FromValue, Key, Value};
 use fred::util::sha1_hash;
 
 use crate::algorithm::quota::{AlgorithmScript, Quota};
@@ -143,6 +145,30 @@ pub(crate) fn numbers(quota: Quota, deadline: i64, timeout: Duration) -> [Value;
 /// A number in ARGV. A number beyond 63 bits can never be granted anyway.
 pub(crate) fn integer(number: u64) -> Value {
     Value::Integer(i64::try_from(number).unwrap_or(i64::MAX))
+}
+
+/// A reply of integers.
+pub(crate) struct Integers(pub Vec<i64>);
+
+impl FromValue for Integers {
+    fn from_value(value: Value) -> Result<Self, Error> {
+        let integers = match &value {
+            Value::Array(values) => values.iter().map(integer_of).collect(),
+            _ => None,
+        };
+        match integers {
+            Some(integers) => Ok(Self(integers)),
+            None => Err(Error::new(ErrorKind::Parse, "a reply of another form")),
+        }
+    }
+}
+
+/// `None`: the value is of another kind.
+pub(crate) fn integer_of(value: &Value) -> Option<i64> {
+    match value {
+        Value::Integer(integer) => Some(*integer),
+        _ => None,
+    }
 }
 
 impl Script {

@@ -11,7 +11,7 @@ use crate::algorithm::held_back::{HeldBack, Reserve};
 use crate::algorithm::level::Level;
 use crate::store::merged_charges::MergedCharge;
 use crate::store::redis::redis_store::RedisStore;
-use crate::store::redis::script::{self, integer};
+use crate::store::redis::script::{self, integer, integer_of};
 use crate::store::redis::topology::server::CallError;
 use crate::store::{Levels, StoreError};
 
@@ -122,7 +122,7 @@ impl RedisStore {
                 )
             })
             .await?;
-        parse(&reply, charges.len()).ok_or(CallError::Store(StoreError::Protocol))
+        parse(&reply, charges.len(), units).ok_or(CallError::Store(StoreError::Protocol))
     }
 
     /// The script's ARGV: see its head.
@@ -139,8 +139,8 @@ impl RedisStore {
     }
 }
 
-/// The script's reply for `buckets` buckets: see its head.
-fn parse(reply: &Value, buckets: usize) -> Option<SlotReply> {
+/// The script's reply for `buckets` buckets, which were asked for so many units: see its head.
+pub(super) fn parse(reply: &Value, buckets: usize, asked: u32) -> Option<SlotReply> {
     let Value::Array(integers) = reply else {
         return None;
     };
@@ -151,15 +151,24 @@ fn parse(reply: &Value, buckets: usize) -> Option<SlotReply> {
     let mut levels = Levels::new();
     let mut foreign = SmallVec::new();
     for (place, integers) in rest.chunks_exact(3).enumerate() {
-        if integers[0].as_i64() == Some(FOREIGN) {
+        if let [
+            Value::Integer(FOREIGN),
+            Value::Integer(_),
+            Value::Integer(_),
+        ] = integers
+        {
             foreign.push(place);
             levels.push(Level::default());
         } else {
             levels.push(level(integers)?);
         }
     }
+    let units = u32::try_from(unsigned(units)?).ok()?;
+    if units > asked {
+        return None;
+    }
     Some(SlotReply {
-        units: u32::try_from(unsigned(units)?).ok()?,
+        units,
         levels,
         at_us: unsigned(now)?,
         foreign,
@@ -179,5 +188,5 @@ fn level(integers: &[Value]) -> Option<Level> {
 }
 
 fn unsigned(integer: &Value) -> Option<u64> {
-    u64::try_from(integer.as_i64()?).ok()
+    u64::try_from(integer_of(integer)?).ok()
 }

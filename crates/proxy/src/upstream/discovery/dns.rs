@@ -352,7 +352,7 @@ fn of_families<'a>(
     for data in data {
         match data {
             RData::A(ip) => drop(addresses.insert(IpAddr::V4(ip.0))),
-            RData::AAAA(ip) => drop(addresses.insert(IpAddr::V6(ip.0))),
+            RData::AAAA(ip) => drop(addresses.insert(ip.0.to_canonical())),
             _ => {}
         }
     }

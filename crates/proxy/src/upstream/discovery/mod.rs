@@ -59,6 +59,9 @@ struct ListChanges {
     log: ChangeLog,
     added: usize,
     removed: usize,
+    /// Whether the last list was cut.
+    is_cut: bool,
+    cut: ChangeLog,
 }
 
 /// Changes of a list, in one line of the log.
@@ -208,10 +211,13 @@ impl Discovery {
 
     /// Puts another list in place, unless it is the same one.
     fn replace(&self, mut endpoints: Vec<EndpointSpec>) {
-        if endpoints.len() > MOST_ENDPOINTS {
+        let is_cut = endpoints.len() > MOST_ENDPOINTS;
+        if is_cut {
             self.metrics.cut();
-            tracing::warn!(upstream = %self.upstream, source = %self.spec, most = MOST_ENDPOINTS, "more endpoints than are used");
             endpoints.truncate(MOST_ENDPOINTS);
+        }
+        if let Some(changes) = self.changes.lock().turn_to_cut(is_cut) {
+            tracing::warn!(upstream = %self.upstream, source = %self.spec, most = MOST_ENDPOINTS, changes, "more endpoints than are used");
         }
         let before = self.list.load();
         // An empty first answer is a list, too.
@@ -223,6 +229,18 @@ impl Discovery {
             version: before.version + 1,
             endpoints: endpoints.into(),
         }));
+    }
+}
+
+impl ListChanges {
+    /// Records whether the last list was cut. Returns how often lists have begun to be since the
+    /// last line of the log, if one is to be written.
+    fn turn_to_cut(&mut self, is_cut: bool) -> Option<u32> {
+        let was_cut = std::mem::replace(&mut self.is_cut, is_cut);
+        if is_cut && !was_cut {
+            self.cut.count();
+        }
+        self.cut.line(clock::monotonic_micros())
     }
 }
 

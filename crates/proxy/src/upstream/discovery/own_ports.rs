@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::upstream::health::micros;
 use tollgate_limiter::clock;
+use tollgate_wire::transport::address::{canonical, is_loopback, is_of_a_server, is_wildcard};
 
 /// The addresses that they listen on.
 static OWN: OnceLock<Box<[SocketAddr]>> = OnceLock::new();
@@ -26,8 +27,19 @@ pub fn keep_out(addresses: impl IntoIterator<Item = SocketAddr>) {
     drop(OWN.set(addresses.into_iter().collect()));
 }
 
+/// The canonical form of an address that an answer of DNS has. `None`: no server can have it, or it
+/// leads to a port of this process.
+pub fn server_address(address: SocketAddr) -> Option<SocketAddr> {
+    let address = canonical(address);
+    if is_of_a_server(address.ip()) && !is_kept_out(address) {
+        Some(address)
+    } else {
+        None
+    }
+}
+
 /// Whether `address` leads to one of them. The log says so.
-pub fn is_kept_out(address: SocketAddr) -> bool {
+fn is_kept_out(address: SocketAddr) -> bool {
     let is_own = OWN
         .get()
         .is_some_and(|own| own.iter().any(|own| leads_to(address, *own)));
@@ -39,14 +51,13 @@ pub fn is_kept_out(address: SocketAddr) -> bool {
 
 /// Whether who connects to `address` reaches a socket that listens on `own`.
 fn leads_to(address: SocketAddr, own: SocketAddr) -> bool {
-    let ip = address.ip().to_canonical();
-    let own_ip = own.ip().to_canonical();
+    let ip = canonical(address).ip();
+    let own_ip = canonical(own).ip();
     if address.port() != own.port() {
         return false;
     }
     // Nothing can be bound to an address of another machine.
-    ip == own_ip
-        || own_ip.is_unspecified() && (ip.is_loopback() || UdpSocket::bind((ip, 0)).is_ok())
+    ip == own_ip || is_wildcard(own_ip) && (is_loopback(ip) || UdpSocket::bind((ip, 0)).is_ok())
 }
 
 fn is_time_to_log() -> bool {

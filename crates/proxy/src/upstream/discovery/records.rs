@@ -119,15 +119,8 @@ fn endpoint(
     scheme: EndpointScheme,
     host: Option<HeaderValue>,
 ) -> Option<EndpointSpec> {
-    let is_broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
-    if ip.is_unspecified()
-        || ip.is_multicast()
-        || is_broadcast
-        || own_ports::is_kept_out(SocketAddr::new(ip, port))
-    {
-        return None;
-    }
-    let location = EndpointLocation::Host(authority(&SocketAddr::new(ip, port).to_string())?);
+    let address = own_ports::server_address(SocketAddr::new(ip, port))?;
+    let location = EndpointLocation::Host(authority(&address.to_string())?);
     Some(EndpointSpec {
         url: EndpointUrl { scheme, location },
         weight: 1,
@@ -188,6 +181,9 @@ mod tests {
             "0.0.0.0",
             "224.0.0.1",
             "255.255.255.255",
+            "::ffff:0.0.0.0",
+            "::ffff:224.0.0.1",
+            "::ffff:255.255.255.255",
         ];
         let ips = ips.iter().map(|ip| ip.parse().unwrap()).collect();
         let found = for_addresses(&ips, "orders.", 8443, EndpointScheme::Https);

@@ -162,3 +162,14 @@ async fn a_resolver_that_hangs_holds_a_bounded_number_of_threads() {
     }
     assert_eq!(asked.load(Ordering::SeqCst), MOST_UNDER_WAY);
 }
+
+#[tokio::test]
+async fn an_address_that_no_server_can_have_is_no_answer() {
+    let (resolver, answers, _) = scripted();
+    let name = resolver.name("orders", 80);
+    let hostile = ["[::ffff:0.0.0.0]:80", "0.0.0.0:80", "[ff02::1]:80"];
+    let mut found: Vec<_> = hostile.iter().map(|text| text.parse().unwrap()).collect();
+    found.push("[::ffff:10.0.0.1]:80".parse().unwrap());
+    answers.send(Ok(found)).unwrap();
+    assert_eq!(*name.addresses().await.unwrap(), [address(1)]);
+}

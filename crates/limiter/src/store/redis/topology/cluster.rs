@@ -315,6 +315,17 @@ fn range_of(range: &Value, sender: &Host) -> Option<(usize, usize, Host)> {
     Some((slot_of(first)?, slot_of(last)?, Host { name, port }))
 }
 
+/// How many ranges a reply of CLUSTER SLOTS has that can be read.
+pub(crate) fn ranges_of(reply: &Value) -> usize {
+    let sender = Host {
+        name: "sender".into(),
+        port: 6379,
+    };
+    let ranges = reply.clone().into_array();
+    let read = ranges.iter().filter_map(|range| range_of(range, &sender));
+    read.count()
+}
+
 fn slot_of(value: &Value) -> Option<usize> {
     let slot = usize::try_from(value.as_u64()?).ok()?;
     (slot < HASH_SLOTS).then_some(slot)

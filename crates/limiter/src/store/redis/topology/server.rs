@@ -15,7 +15,7 @@ use fred::types::Value;
 use crate::clock;
 use crate::store::StoreError;
 use crate::store::redis::connection::error;
-use crate::store::redis::script::{Input, Script};
+use crate::store::redis::script::{Input, Script, integer_of};
 use crate::store::redis::topology::server_time::ServerTime;
 
 /// A connection to a server, and an estimate of its clock.
@@ -36,14 +36,14 @@ pub(crate) enum CallError {
 }
 
 /// The first two numbers of a timed script's reply.
-fn reply_head(reply: &Value) -> Option<(i64, i64)> {
+pub(crate) fn reply_head(reply: &Value) -> Option<(i64, i64)> {
     let Value::Array(parts) = reply else {
         return None;
     };
     let [done, now, ..] = parts.as_slice() else {
         return None;
     };
-    Some((done.as_i64()?, now.as_i64()?))
+    Some((integer_of(done)?, integer_of(now)?))
 }
 
 impl CallError {
