@@ -91,7 +91,8 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    report.ok = report.mistakes.is_empty() && !(args.strict && !report.warnings.is_empty());
+    let warnings_pass = !args.strict || report.warnings.is_empty();
+    report.ok = report.mistakes.is_empty() && warnings_pass;
     if args.json {
         print(&format!("{}\n", serde_json::to_string_pretty(&report)?))?;
     }

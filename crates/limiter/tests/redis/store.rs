@@ -233,6 +233,11 @@ async fn a_bad_url_is_refused_without_showing_it() {
             .err()
             .unwrap_or_else(|| panic!("{url} is accepted"));
         assert_eq!(error, ConnectError::Url);
+        let printed = format!("Error: {error:?}");
+        assert!(
+            printed.contains("redis://[user:password@]host"),
+            "{printed}"
+        );
         assert!(!format!("{error} {error:?}").contains("hunter2"));
     }
 }

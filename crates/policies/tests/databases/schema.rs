@@ -56,6 +56,7 @@ async fn a_database_without_tables_asks_to_be_migrated(test: TestDatabase) {
             matches!(missing, DatabaseError::Away { .. }),
             "there is no file: {missing}"
         );
+        assert!(missing.to_string().contains("permission"), "{missing}");
         assert!(!test.file().exists(), "whoever only reads makes none");
         std::fs::write(test.file(), "").unwrap();
     }

@@ -12,7 +12,9 @@ use crate::limit::status_set::NoStatus;
 /// use tollgate_limiter::{Limit, LimitError, everyone};
 ///
 /// let refused: LimitError = Limit::per_second("all", 5).burst(0).key(everyone()).build().unwrap_err();
-/// assert_eq!(refused.to_string(), "the limit \"all\": the burst is 0, and must be at least 1");
+/// let told = "the limit \"all\": the burst is 0, and must be at least 1";
+/// assert_eq!(refused.to_string(), told);
+/// assert_eq!(format!("{refused:?}"), told);
 /// ```
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {

@@ -74,8 +74,8 @@ fn cause_of(error: &dyn DriverError) -> String {
     let message = error.message();
     if message.starts_with("unable to open") {
         format!(
-            "{message}. This process's user needs the permission to read and write that file, those beside it \
-             (-wal, -shm) and their folder: who else has made them, root for instance?"
+            "{message}: it is not there, or this process's user has no permission to read and write it, the files \
+             beside it (-wal, -shm) and their folder, as where root has made them"
         )
     } else {
         message.to_owned()
