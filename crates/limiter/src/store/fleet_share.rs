@@ -117,11 +117,12 @@ impl FleetShare {
         self.heartbeat_up.set(0.0);
         let mut unannounced = self.unannounced.lock();
         if unannounced.as_ref().map(StoreError::index) != Some(error.index()) {
-            tracing::warn!(
-                %error,
-                "the fleet does not hear of this node, whose part of the limits the others hold back or take: may its \
-                 user in Redis send all commands that the documentation of the store names?"
-            );
+            let hint = if matches!(error, StoreError::Auth | StoreError::Script(_)) {
+                ": its user in Redis needs all commands that the documentation of the store names"
+            } else {
+                ""
+            };
+            tracing::warn!(%error, "the fleet does not hear of this node{hint}");
         }
         *unannounced = Some(error.clone());
     }

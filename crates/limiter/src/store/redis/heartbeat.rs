@@ -189,10 +189,9 @@ impl Heartbeat {
             .await;
         let reply = reply.map_err(CallError::for_one_key)?;
         let (was_known, members) = reply.split_first().ok_or(StoreError::Protocol)?;
-        let members = members.chunks(2).map(Member::read).collect::<Option<_>>();
         Ok(Beat {
             was_known: was_known == "1",
-            members: members.ok_or(StoreError::Protocol)?,
+            members: members.chunks(2).filter_map(Member::read).collect(),
         })
     }
 
