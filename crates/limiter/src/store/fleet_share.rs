@@ -53,9 +53,11 @@ pub struct FleetShare {
     /// When this node last announced itself. [`NEVER`]: nobody knows of it yet.
     announced_at_us: AtomicU64,
     /// When it first did. [`NEVER`]: not yet.
+    #[cfg(any(feature = "redis-core", test))]
     first_announced_at_us: AtomicU64,
     /// Why the fleet does not hear of this node. `None`: it does.
     unannounced: Mutex<Option<StoreError>>,
+    #[cfg(any(feature = "redis-core", test))]
     heartbeat_up: Gauge,
     fleet_nodes: Gauge,
     silent_count: Gauge,
@@ -72,8 +74,10 @@ impl FleetShare {
             same_since_us: AtomicU64::new(0),
             alone_since_us: AtomicU64::new(NEVER),
             announced_at_us: AtomicU64::new(NEVER),
+            #[cfg(any(feature = "redis-core", test))]
             first_announced_at_us: AtomicU64::new(NEVER),
             unannounced: Mutex::default(),
+            #[cfg(any(feature = "redis-core", test))]
             heartbeat_up: metrics::gauge!("tollgate_fleet_heartbeat_up"),
             fleet_nodes: metrics::gauge!("tollgate_fleet_nodes"),
             silent_count: metrics::gauge!("tollgate_fleet_nodes_silent"),
