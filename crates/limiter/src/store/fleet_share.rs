@@ -53,9 +53,11 @@ pub struct FleetShare {
     /// When this node last announced itself. [`NEVER`]: nobody knows of it yet.
     announced_at_us: AtomicU64,
     /// When it first did. [`NEVER`]: not yet.
+    #[cfg(any(feature = "redis-core", test))]
     first_announced_at_us: AtomicU64,
     /// Why the fleet does not hear of this node. `None`: it does.
     unannounced: Mutex<Option<StoreError>>,
+    #[cfg(any(feature = "redis-core", test))]
     heartbeat_up: Gauge,
     fleet_nodes: Gauge,
     silent_count: Gauge,
@@ -72,8 +74,10 @@ impl FleetShare {
             same_since_us: AtomicU64::new(0),
             alone_since_us: AtomicU64::new(NEVER),
             announced_at_us: AtomicU64::new(NEVER),
+            #[cfg(any(feature = "redis-core", test))]
             first_announced_at_us: AtomicU64::new(NEVER),
             unannounced: Mutex::default(),
+            #[cfg(any(feature = "redis-core", test))]
             heartbeat_up: metrics::gauge!("tollgate_fleet_heartbeat_up"),
             fleet_nodes: metrics::gauge!("tollgate_fleet_nodes"),
             silent_count: metrics::gauge!("tollgate_fleet_nodes_silent"),
@@ -117,11 +121,12 @@ impl FleetShare {
         self.heartbeat_up.set(0.0);
         let mut unannounced = self.unannounced.lock();
         if unannounced.as_ref().map(StoreError::index) != Some(error.index()) {
-            tracing::warn!(
-                %error,
-                "the fleet does not hear of this node, whose part of the limits the others hold back or take: may its \
-                 user in Redis send all commands that the documentation of the store names?"
-            );
+            let hint = if matches!(error, StoreError::Auth | StoreError::Script(_)) {
+                ": its user in Redis needs all commands that the documentation of the store names"
+            } else {
+                ""
+            };
+            tracing::warn!(%error, "the fleet does not hear of this node{hint}");
         }
         *unannounced = Some(error.clone());
     }

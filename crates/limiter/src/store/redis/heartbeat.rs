@@ -220,10 +220,9 @@ impl Heartbeat {
 /// The script's reply: see its head.
 pub(super) fn read_beat(reply: &[String]) -> Result<Beat, StoreError> {
     let (was_known, members) = reply.split_first().ok_or(StoreError::Protocol)?;
-    let members = members.chunks(2).map(Member::read).collect::<Option<_>>();
     Ok(Beat {
         was_known: was_known == "1",
-        members: members.ok_or(StoreError::Protocol)?,
+        members: members.chunks(2).filter_map(Member::read).collect(),
     })
 }
 

@@ -172,8 +172,11 @@ async fn heartbeats_that_fail_are_warned_of_once_until_they_work_again() {
     .await;
     let request = [charge("k", shape(5, HOUR, 5), 1)];
     assert!(decide(&node.limiter, &request).await.granted);
-    let warnings = |text: &str| text.matches("the fleet does not hear of this node").count();
-    assert_eq!(warnings(&log.text()), 1, "{}", log.text());
+    let text = log.text();
+    let warnings = text
+        .lines()
+        .filter(|line| line.contains("WARN") && line.contains("does not hear of this node"));
+    assert_eq!(warnings.count(), 1, "{text}");
     server.command(&["ACL", "SETUSER", "gate", "+zadd"]);
     eventually("they work again", || async {
         node.share.heartbeat_error().is_none()
