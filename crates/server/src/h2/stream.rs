@@ -100,9 +100,11 @@ fn translate_websocket<H>(
 
 impl<H: Handler> H2Session<H> {
     async fn refuse(&self, failure: Failure, is_call: bool) -> Response<Body> {
-        self.handler
-            .refuse_stream(&self.connection, failure, is_call)
-            .await
+        // Boxed: few requests are refused, and the others would carry the room for it.
+        let refusing = self
+            .handler
+            .refuse_stream(&self.connection, failure, is_call);
+        Box::pin(refusing).await
     }
 }
 
