@@ -165,9 +165,7 @@ pub fn is_closed(list: &[u8]) -> bool {
     while let Some(byte) = bytes.next() {
         match byte {
             b'\\' if quoted || comments > 0 => {
-                if bytes.next().is_none() {
-                    return false;
-                }
+                bytes.next();
             }
             b'"' if comments == 0 => quoted = !quoted,
             b'(' if !quoted => comments += 1,
