@@ -10,6 +10,7 @@
 mod configuration;
 mod content;
 mod forwarded;
+mod frames;
 mod hyper_server;
 mod path;
 mod pieces;
@@ -20,13 +21,17 @@ mod response_head;
 pub type Property = (&'static str, fn(&[u8]));
 
 /// Every property.
-pub const PROPERTIES: [Property; 8] = [
+pub const PROPERTIES: [Property; 9] = [
     ("configuration", configuration::any_text_is_read_or_refused),
     ("content", content::pieces_make_no_difference),
     ("forwarded", forwarded::a_client_is_its_peer_or_was_named),
     (
         "forwarded_request",
         request::a_forwarded_request_is_one_request,
+    ),
+    (
+        "frames",
+        frames::a_forwarded_request_says_what_its_frames_say,
     ),
     ("path", path::a_settled_path_has_one_meaning),
     ("request_head", request::pieces_make_no_difference),
