@@ -10,6 +10,7 @@
 mod configuration;
 mod content;
 mod forwarded;
+mod frames;
 mod hyper_server;
 mod path;
 mod pieces;
@@ -28,6 +29,10 @@ pub const PROPERTIES: [Property; 9] = [
     (
         "forwarded_request",
         request::a_forwarded_request_is_one_request,
+    ),
+    (
+        "frames",
+        frames::a_forwarded_request_says_what_its_frames_say,
     ),
     ("path", path::a_settled_path_has_one_meaning),
     ("redis_reply", redis_reply::only_a_grant_is_read_as_one),

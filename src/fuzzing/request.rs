@@ -11,6 +11,7 @@ use super::hyper_server::{ReadRequest, read_by_hyper};
 use super::pieces::split;
 use tollgate_limiter::clock;
 use tollgate_proxy::RequestSource;
+use tollgate_proxy::connection::upload::UploadPhase;
 use tollgate_proxy::connection::upstream_request::UpstreamRequest;
 use tollgate_proxy::message::forwarded::ClientOrigin;
 use tollgate_proxy::report::SentMark;
@@ -24,7 +25,7 @@ use tollgate_wire::http::h1::write_buffer::WriteBuffer;
 use tollgate_wire::http::h1::{BodyFraming, SectionBounds};
 use tollgate_wire::http::interim::InterimSlot;
 
-const BOUNDS: SectionBounds = SectionBounds {
+pub const BOUNDS: SectionBounds = SectionBounds {
     bytes: 16 * 1024,
     fields: 64,
 };
@@ -71,11 +72,22 @@ pub fn a_forwarded_request_is_one_request(data: &[u8]) {
     let Some(sent) = forward(&request, framing) else {
         return;
     };
+    for only in read_everywhere(&sent) {
+        assert_eq!(
+            (&only.method, &only.content),
+            (&request.method, &request.content)
+        );
+    }
+}
+
+/// The one request that `sent` is to each of its readers, with one `Host`.
+pub fn read_everywhere(sent: &[u8]) -> Vec<ReadRequest> {
     let mut read_by_gateway = Vec::new();
-    for (request, _) in read_here(&sent) {
+    for (request, _) in read_here(sent) {
         read_by_gateway.push(request);
     }
-    for read in [read_by_gateway, read_by_hyper(&sent)] {
+    let mut all = Vec::new();
+    for read in [read_by_gateway, read_by_hyper(sent)] {
         let [only] = &read[..] else {
             panic!(
                 "{} requests in {:?}",
@@ -83,12 +95,10 @@ pub fn a_forwarded_request_is_one_request(data: &[u8]) {
                 sent.escape_ascii().to_string()
             )
         };
-        assert_eq!(
-            (&only.method, &only.content),
-            (&request.method, &request.content)
-        );
         assert_eq!(only.headers.get_all(HOST).iter().count(), 1);
+        all.push(only.clone());
     }
+    all
 }
 
 /// The whole requests at the start of `bytes`, as the gateway reads them.
@@ -155,6 +165,12 @@ fn forward(read: &ReadRequest, framing: BodyFraming) -> Option<Vec<u8>> {
     *request.method_mut() = read.method.clone();
     *request.uri_mut() = read.target.parse().ok()?;
     *request.headers_mut() = read.headers.clone();
+    sent(request)
+}
+
+/// The bytes that an upstream gets of this request. `None`: it is not forwarded, or its body does
+/// not come to its end.
+pub fn sent(mut request: Request<Body>) -> Option<Vec<u8>> {
     let peer = [192, 0, 2, 1].into();
     let origin = ClientOrigin {
         client_ip: peer,
@@ -184,13 +200,16 @@ fn forward(read: &ReadRequest, framing: BodyFraming) -> Option<Vec<u8>> {
     };
     let mut prepared = UpstreamRequest::prepare(&mut request, &rule, source).ok()?;
     let mut output = WriteBuffer::default();
+    let mut upload = prepared.hand_over_upload()?;
     output.push(|out| prepared.write(out, Some(&endpoint), false));
-    let mut upload = prepared.upload.take()?;
     upload.release();
     let mut sent = Vec::new();
     let mut cx = Context::from_waker(Waker::noop());
     while !upload.is_complete() || output.waiting() > 0 {
         upload.move_to(&mut output, &mut cx).ok()?;
+        if upload.phase() == UploadPhase::AwaitingClient {
+            return None;
+        }
         let Poll::Ready(Ok(())) = output.poll_flush(&mut sent, &mut cx) else {
             return None;
         };

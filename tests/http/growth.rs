@@ -68,6 +68,15 @@ fn named(count: usize, name: impl Fn(usize) -> String) -> HeaderMap {
     fields
 }
 
+/// So many fields, half of them with these names, behind the others: a search for each of them
+/// passes all others.
+fn behind_others(count: usize, name: impl Fn(usize) -> String) -> HeaderMap {
+    named(count, |number| match number.checked_sub(count / 2) {
+        Some(number) => name(number),
+        None => option(number),
+    })
+}
+
 /// `a-b-c-d-e`, as some servers read it: with other characters for `-`.
 fn disguised(number: usize) -> String {
     let separators = b"!#$%&'*+.^_`|~-";
@@ -106,10 +115,11 @@ fn section(first: &str, count: usize) -> Vec<u8> {
 
 const WALKS: [(&str, Walk); 25] = [
     ("trailers that belong before the content", |count| {
-        let fields = named(count, |number| format!("content_{number}"));
+        let fields = behind_others(count, |number| format!("content_{number}"));
         over(fields, |fields| {
+            let others = fields.len() / 2;
             trailers::admit(fields, usize::MAX).unwrap();
-            assert!(fields.is_empty());
+            assert_eq!(fields.len(), others);
         })
     }),
     ("trailers that are announced", |count| {
@@ -135,8 +145,8 @@ const WALKS: [(&str, Walk); 25] = [
         over(connection_options(count), headers::settle_connection)
     }),
     ("the option for an upgrade, again and again", |count| {
-        let mut fields = list(CONNECTION, count, |_| "upgrade".to_owned());
-        fields.insert(UPGRADE, joined(count, option));
+        let mut fields = few_lines(&UPGRADE, count, "a, ");
+        fields.insert(CONNECTION, joined(count, |_| "upgrade".to_owned()));
         over(fields, |fields| {
             assert!(
                 headers::strip_request(fields, false, false)
@@ -156,11 +166,11 @@ const WALKS: [(&str, Walk); 25] = [
         })
     }),
     ("claims about the origin", |count| {
-        let fields = named(count, |number| format!("x_forwarded-{number}"));
+        let fields = behind_others(count, |number| format!("x_forwarded-{number}"));
         over(fields, |fields| headers::strip_claims(fields, false))
     }),
     ("fields of a request that is sent on", |count| {
-        let fields = named(count, |number| format!("x.real_{number}"));
+        let fields = behind_others(count, |number| format!("x_forwarded_{number}"));
         over(fields, |fields| {
             headers::strip_request(fields, false, false);
         })
@@ -187,11 +197,12 @@ const WALKS: [(&str, Walk); 25] = [
     }),
     ("other spellings of a credential's field", |count| {
         let mut request = Request::new(Body::empty());
-        *request.headers_mut() = named(count, disguised);
+        *request.headers_mut() = behind_others(count, disguised);
+        let others = count / 2;
         let place = CredentialPlace::Header(HeaderName::from_static("a-b-c-d-e"));
         Box::new(move || {
             credential::remove(&place, &mut request);
-            assert!(request.headers().is_empty());
+            assert_eq!(request.headers().len(), others);
         })
     }),
     ("Vary", |count| {

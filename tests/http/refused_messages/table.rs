@@ -450,6 +450,12 @@ fn fields() -> Group {
         [BAD, CLOSED],
     );
     add(
+        "a name with a quotation mark",
+        "RFC 9110 §5.1",
+        &[("x\"y", "b")],
+        [BAD, BAD],
+    );
+    add(
         "a name with a space",
         "RFC 9110 §5.1",
         &[("x y", "b")],
@@ -891,6 +897,18 @@ fn pseudo_fields() -> Group {
         BAD,
     );
     group.http_2("no `:path`", MANDATORY, &[method, scheme, authority], RESET);
+    group.http_2(
+        "neither `:path` nor `:authority`",
+        MANDATORY,
+        &[method, scheme, ("host", "a")],
+        BAD,
+    );
+    group.http_2(
+        "a fragment for a `:path`",
+        MANDATORY,
+        &[method, scheme, (":path", "#b"), authority],
+        BAD,
+    );
     group.http_2(
         "an empty `:path`",
         MANDATORY,

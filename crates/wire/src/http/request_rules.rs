@@ -9,7 +9,7 @@
 mod tests;
 
 use http::header::{CONTENT_LENGTH, COOKIE, HOST};
-use http::uri::{Authority, Scheme};
+use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Method, Request, Uri};
 
 use super::h1::SectionBounds;
@@ -35,10 +35,10 @@ pub fn longest_target(bounds: &SectionBounds) -> usize {
 pub fn check<B>(request: &mut Request<B>, bounds: &SectionBounds) -> Result<(), Failure> {
     method(request.method())?;
     scheme(request.uri())?;
-    let target = request
-        .uri()
-        .path_and_query()
-        .map_or("", |target| target.as_str());
+    let target = match request.uri().path_and_query() {
+        Some(target) if !is_empty(target) => target.as_str(),
+        Some(_) | None => "",
+    };
     target_length(target.len(), bounds)?;
     path(request.method(), target.as_bytes())?;
     let fields = request.headers();
@@ -47,6 +47,12 @@ pub fn check<B>(request: &mut Request<B>, bounds: &SectionBounds) -> Result<(), 
         return Err(Failure::BadRequest(
             "a field value begins or ends with white space",
         ));
+    }
+    if !fields
+        .keys()
+        .all(|name| syntax::is_field_name(name.as_str()))
+    {
+        return Err(Failure::BadRequest("a field name is not a token"));
     }
     let mut length = None;
     for value in fields.get_all(CONTENT_LENGTH) {
@@ -80,6 +86,12 @@ fn scheme(uri: &Uri) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
+}
+
+/// Whether there is no path: `http` shows an empty one as `/`. A request without `:path` has none
+/// (RFC 9113 §8.3.1), and so has one whose path is a fragment.
+fn is_empty(target: &PathAndQuery) -> bool {
+    target.as_str() == "/" && *target != PathAndQuery::from_static("/")
 }
 
 /// A target of `length` bytes leaves room for fields (RFC 9110 §15.5.15).

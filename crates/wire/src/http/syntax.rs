@@ -71,6 +71,12 @@ pub fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && all(bytes, TOKEN)
 }
 
+/// Whether a name of `http`'s is a `token`. Quotation marks are the one character besides that such
+/// a name may hold.
+pub fn is_field_name(name: &str) -> bool {
+    memchr::memchr(b'"', name.as_bytes()).is_none()
+}
+
 /// Whether a `token` may hold `byte` (RFC 9110 §5.6.2).
 pub fn is_token_byte(byte: u8) -> bool {
     CLASSES[usize::from(byte)] & TOKEN != 0
@@ -167,9 +173,7 @@ pub fn is_closed(list: &[u8]) -> bool {
     while let Some(byte) = bytes.next() {
         match byte {
             b'\\' if quoted || comments > 0 => {
-                if bytes.next().is_none() {
-                    return false;
-                }
+                bytes.next();
             }
             b'"' if comments == 0 => quoted = !quoted,
             b'(' if !quoted => comments += 1,

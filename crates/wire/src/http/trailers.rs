@@ -42,8 +42,8 @@ impl AnnouncedTrailers {
     }
 }
 
-/// Removes the fields of a trailer section that belong into a header section. Each codec calls it
-/// with what it has read, and with the most fields that a section of its peer has.
+/// Removes the fields of a trailer section that belong into a header section, or into none. Each
+/// codec calls it with what it has read, and with the most fields that a section of its peer has.
 ///
 /// # Errors
 /// The section has more fields.
@@ -51,7 +51,9 @@ pub fn admit(trailers: &mut HeaderMap, most: usize) -> Result<(), BodyFailure> {
     if trailers.len() > most {
         return Err(BodyFailure::Malformed);
     }
-    fields::remove(trailers, |name| belongs_before_content(name.as_str()));
+    fields::remove(trailers, |name| {
+        belongs_before_content(name.as_str()) || !syntax::is_field_name(name.as_str())
+    });
     Ok(())
 }
 

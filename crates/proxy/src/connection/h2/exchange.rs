@@ -13,7 +13,7 @@ use bytes::Bytes;
 use h2::client::ResponseFuture;
 use h2::{Reason, RecvStream, SendStream};
 use http::header::{CONTENT_LENGTH, TRAILER};
-use http::{HeaderValue, Method, Response, StatusCode};
+use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
 
 use super::group::StreamLease;
 use super::response::{Http2ResponseBody, UploadTask};
@@ -33,8 +33,8 @@ use tollgate_wire::http::deadline::{UpstreamTimeouts, UpstreamWait, Wait as _};
 use tollgate_wire::http::h1::upgrade::Upgraded;
 use tollgate_wire::http::h2::{BodySender, ReceivedBody, SendFailure, StreamTunnel};
 use tollgate_wire::http::interim::MOST_READ;
-use tollgate_wire::http::response_rules;
 use tollgate_wire::http::timer::Timer;
+use tollgate_wire::http::{response_rules, syntax};
 
 /// Bytes of a request's body that are kept, in case the upstream says that it has not processed it.
 const MOST_KEPT: usize = 64 * 1024;
@@ -301,6 +301,10 @@ impl Http2Exchange {
         }
         if parts.headers.len() > self.most_fields {
             return Err(TOO_LARGE.into());
+        }
+        let mut names = parts.headers.keys().map(HeaderName::as_str);
+        if !names.all(syntax::is_field_name) {
+            return Err(InvalidResponse::new("a field name is not a token").into());
         }
         let length = content_length(&mut parts.headers)?;
         let has_body = !to_head && response_rules::has_content(parts.status);

@@ -59,6 +59,21 @@ fn targets_are_paths_or_an_asterisk_for_options() {
 }
 
 #[test]
+fn a_request_without_a_path_is_refused() {
+    let empty = PathAndQuery::try_from("#x").unwrap();
+    for path in [None, Some(empty), Some(PathAndQuery::from_static("/"))] {
+        let is_path = path == Some(PathAndQuery::from_static("/"));
+        let mut parts = http::uri::Parts::default();
+        parts.path_and_query = path;
+        let mut request = Request::new(());
+        *request.uri_mut() = Uri::from_parts(parts).unwrap();
+        let fields = request.headers_mut();
+        fields.insert(HOST, HeaderValue::from_static("a"));
+        assert_eq!(check(&mut request, &BOUNDS).is_ok(), is_path);
+    }
+}
+
+#[test]
 fn lengths_are_bounded() {
     let long = format!("/{}", "x".repeat(BOUNDS.bytes / 2));
     assert_eq!(
