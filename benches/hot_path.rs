@@ -68,6 +68,8 @@ fn routes(count: usize) -> Vec<Arc<Route>> {
                 methods: vec![],
                 headers: vec![],
             },
+            listeners: vec![],
+            takes_ambiguous_paths: false,
             action: Action::Respond(FixedResponse {
                 status: StatusCode::OK,
                 headers: vec![],

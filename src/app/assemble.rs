@@ -39,7 +39,7 @@ use tollgate_identity::{Authenticators, NamedAuthenticator};
 use tollgate_proxy::Mirror;
 use tollgate_proxy::upstream::{Upstream, UpstreamSpec};
 use tollgate_spec::route::error_pages::ErrorPages;
-use tollgate_spec::route::table::RouteTable;
+use tollgate_spec::route::table::listeners::ListenerTables;
 use tollgate_spec::route::{Action, Route};
 use tollgate_wire::body_memory::BodyMemory;
 
@@ -59,8 +59,10 @@ pub fn gateway(
     for route in &config.routes {
         routes.push(shared.route_runtime(route, &kept)?);
     }
+    let names = config.listeners.iter().map(|one| one.name.clone());
+    let names: Vec<_> = names.collect();
     Ok(Gateway {
-        table: RouteTable::build(&config.routes),
+        tables: ListenerTables::build(&config.routes, &names),
         routes,
         unrouted: shared.guard(None, Some(&shared.no_keys))?,
         listeners: config.listeners.iter().map(listener_rules).collect(),

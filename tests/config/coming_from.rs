@@ -36,7 +36,7 @@ const ELSEWHERE: [&str; 5] = [
 fn file(place: &str, fragment: &str) -> String {
     place
         .replace("LIMIT", "listeners: [{address: '127.0.0.1:0'}]\nstore: {redis: 'redis://127.0.0.1:6379'}\nroutes: [{name: r, echo: true, limits: [x]}]\nlimits: {x: {key: client_ip, rate: 10000/s")
-        .replace("UPSTREAMS", "listeners: [{address: '127.0.0.1:0'}]\nupstreams: {up: E, orders: E, canary: E, shadow: E}\nlimits: {a: {key: client_ip, rate: 10/s}}\nAUTH")
+        .replace("UPSTREAMS", "listeners: [{name: internal, address: '127.0.0.1:0'}]\nupstreams: {up: E, orders: E, canary: E, shadow: E}\nlimits: {a: {key: client_ip, rate: 10/s}}\nAUTH")
         .replace("AUTH", "authenticators: {staff: {basic: {users: /etc/tollgate/users, realm: Staff}}}")
         .replace("TLS", "{CERTIFICATES}")
         .replace("CERTIFICATES", "certificates: [{cert: /etc/tollgate/a.pem, key: /etc/tollgate/a.key}]")

@@ -543,3 +543,87 @@ fn a_mistake_in_a_variable_shows_its_name_and_not_its_value() {
         );
     }
 }
+
+fn warnings(text: &str) -> Vec<String> {
+    let loaded = check(text).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+    loaded.warnings.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn warns_of_routes_that_a_listener_serves_without_certificates() {
+    let warned = |routes: &str, names: [&str; 2]| {
+        let [public, internal] = names;
+        let tls = "tls: {certificates: [{cert: /a, key: /b}], client_ca: /ca}";
+        warnings(&format!(
+            "listeners: [{{{public}address: \"127.0.0.1:80\"}}, {{{internal}address: \"127.0.0.1:443\", {tls}}}]\n\
+             limits: {{each: {{key: {{client_certificate: subject}}, rate: 1/s}}}}\n\
+             authenticators: {{machines: {{client_certificate: san}}, sso: {{forward: {{upstream: up, path: /}}}}}}\n\
+             upstreams: {{up: {{endpoints: [\"http://a\"]}}}}\nroutes: [{routes}]\n"
+        ))
+    };
+    let about = |warnings: &[String]| -> Vec<String> {
+        let problems = warnings.iter().filter_map(|warning| {
+            let (_, rest) = warning.split_once(": ")?;
+            Some(rest.lines().next()?.to_owned())
+        });
+        problems
+            .filter(|text| !text.contains("nothing uses"))
+            .collect()
+    };
+    let unnamed = ["", ""];
+    let named = ["name: public, ", "name: internal, "];
+    let open = "listeners[0]: route \"all\" is served here to whoever comes, and listeners[1] asks clients for certificates";
+    assert_eq!(about(&warned("{name: all, upstream: up}", unnamed)), [open]);
+    for told in [
+        "{name: all, listeners: [internal], upstream: up, authenticate: [machines], limits: [each]}",
+        "{name: all, listeners: [public, internal], upstream: up}",
+        "{name: all, authenticate: [machines, sso], upstream: up}",
+    ] {
+        assert!(about(&warned(told, named)).is_empty(), "{told}");
+    }
+    let uses = [
+        (
+            "authenticate: [machines]",
+            "routes[0].authenticate[0]: authenticator \"machines\"",
+        ),
+        ("limits: [each]", "routes[0].limits[0]: limit \"each\""),
+        (
+            "request_headers: {set: {x-a: \"{client_certificate.subject}\"}}",
+            "routes[0].request_headers.set.x-a: this text",
+        ),
+    ];
+    for (key, part) in uses {
+        let route = format!("{{name: all, listeners: [public, internal], upstream: up, {key}}}");
+        let expected = format!(
+            "{part} goes by the client's certificate, and listeners[0] serves the route and asks for none"
+        );
+        assert_eq!(about(&warned(&route, named)), [expected]);
+    }
+}
+
+#[test]
+fn warns_of_kept_paths_that_may_be_those_of_a_route_that_asks_more() {
+    let warned = |path: &str, more: &str| {
+        let text = format!(
+            "{LISTENERS}upstreams: {{up: {{endpoints: [\"http://a\"]}}}}\n\
+             routes: [{{name: kept, match: {{path: {path}}}, ambiguous_paths: keep, upstream: up{more}}},\n\
+             {{name: admin, match: {{path: /admin/*}}, allow: [10.0.0.0/8], upstream: up}}]\n"
+        );
+        warnings(&text)
+    };
+    let expected = "routes.yaml:3:10: routes[0]: an upstream that decodes the path may take a request of route \"kept\" for one of \
+        route \"admin\", which asks more of its clients\n  hint: keep ambiguous_paths for a narrower path, such as /projects/*, or ask \
+        the same of its clients";
+    assert_eq!(warned("/*", ""), [expected]);
+    assert_eq!(warned("\"/{name}\"", ""), [expected]);
+    assert!(warned("/projects/*", "").is_empty());
+    assert!(warned("/*", ", allow: [10.0.0.0/8]").is_empty());
+    let refused = format!(
+        "{LISTENERS}upstreams: {{up: {{endpoints: [\"http://a\"]}}}}\nroutes: [{{name: a, match: {{path: /a%2Fb}}, upstream: up}}]\n"
+    );
+    let told = warnings(&refused);
+    assert!(
+        told[0].contains("\"/a%2Fb\" is refused where another route"),
+        "{told:?}"
+    );
+}

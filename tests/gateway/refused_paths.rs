@@ -148,3 +148,110 @@ routes:
         );
     }
 }
+
+/// Some servers take each for a path of the route that asks who the client is.
+#[test]
+fn a_path_that_some_servers_read_as_another_routes_is_refused_and_counted() {
+    let _turn = turns::beside_others();
+    for version in VERSIONS {
+        let gateway = Gateway::start(&format!(
+            "
+listeners: [{{address: '127.0.0.1:0', limits: [some]}}]
+admin: {{address: '127.0.0.1:0'}}
+limits:
+  some: {{key: client_ip, rate: 20/d, burst: 20}}
+upstreams:
+  mirror: {{endpoints: ['http://{}']}}
+routes:
+  - {{name: admin, match: {{path: '/admin/*'}}, deny: [127.0.0.0/8], upstream: mirror}}
+  - {{name: kept, match: {{path: '/projects/*'}}, ambiguous_paths: keep, upstream: mirror}}
+  - {{name: all, match: {{path: '/*'}}, upstream: mirror}}
+  - {{name: other, match: {{path: '/admin%2Fecho'}}, echo: true}}
+",
+            mirror()
+        ));
+        let refused = [
+            "/admin%2Fkeys",
+            "/admin%2fkeys",
+            "/admin%5Ckeys",
+            "/admin\\keys",
+            "/admin;a=1/keys",
+            "/admin;",
+            "/%61dmin;x/keys",
+            "/admin%3Bx",
+            "//admin;x",
+            "/a;b%2Fc",
+        ];
+        for path in refused {
+            let status = status(&[version, &gateway.url(path)]);
+            assert_eq!(status, "400", "{version} {path}");
+        }
+        let taken = [
+            "/a%2Fb",
+            "/a;b=c/d",
+            "/projects/group%2Fname",
+            "/projects/a;b%2Fc%5Cd",
+            "/admin%2Fecho",
+        ];
+        for path in taken {
+            let head = curl(&[version, "--path-as-is", &gateway.url(path)]);
+            assert!(head.contains(path), "{version} {path}: {head}");
+        }
+        for _ in 0..5 {
+            assert_eq!(
+                status(&[version, &gateway.url("/admin;x")]),
+                "400",
+                "{version}"
+            );
+        }
+        let status = status(&[version, &gateway.url("/admin;x")]);
+        assert_eq!(status, "429", "{version}: a refusal is not free");
+    }
+}
+
+#[test]
+fn a_route_is_not_there_through_a_listener_that_does_not_serve_it() {
+    let _turn = turns::beside_others();
+    let gateway = Gateway::start(
+        "
+listeners:
+  - {name: public, address: '127.0.0.1:0'}
+  - {name: internal, address: '127.0.0.1:0'}
+  - {address: '127.0.0.1:0'}
+admin: {address: '127.0.0.1:0'}
+routes:
+  - {name: secret, match: {path: '/secret/*'}, listeners: [internal], respond: {body: secret}}
+  - {name: own, match: {path: '/a'}, listeners: [public], respond: {body: own}}
+  - {name: a, match: {path: '/a'}, respond: {body: a}}
+  - {name: twin, match: {path: '/b'}, listeners: [public], respond: {body: public}}
+  - {name: other, match: {path: '/b'}, listeners: [internal], respond: {body: internal}}
+",
+    );
+    let get = |listener: usize, path: &str| {
+        let url = format!("http://{}{path}", gateway.listeners[listener]);
+        curl(&["-w", " %{http_code}", &url])
+    };
+    let missing = |listener, path| get(listener, path).ends_with(" 404");
+    assert!(missing(0, "/secret/x") && missing(2, "/secret/x"));
+    assert_eq!(get(1, "/secret/x"), "secret 200");
+    assert_eq!(
+        [0, 1, 2].map(|listener| get(listener, "/a")),
+        ["own 200", "a 200", "a 200"]
+    );
+    assert_eq!(
+        [0, 1].map(|listener| get(listener, "/b")),
+        ["public 200", "internal 200"]
+    );
+    assert!(missing(2, "/b"));
+    let explained = |listener: usize| {
+        let admin = gateway.admin;
+        let url = format!("http://{admin}/explain?url=http://h/secret/x&listener={listener}");
+        curl(&[&url])
+    };
+    assert!(
+        explained(0).contains("\"other_listener\""),
+        "{}",
+        explained(0)
+    );
+    assert!(!explained(1).contains("\"refused\": {"), "{}", explained(1));
+}

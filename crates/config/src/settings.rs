@@ -173,6 +173,8 @@ impl fmt::Debug for DatabaseUrl {
 /// A listener and the limits that count every request through it, before the route's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerConfig {
+    /// The name by which routes list it.
+    pub name: Option<Arc<str>>,
     pub server: ListenerSpec,
     /// `None`: it speaks HTTP in the clear.
     pub tls: Option<TlsServerSpec>,

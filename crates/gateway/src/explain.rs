@@ -14,6 +14,7 @@ use tollgate_limiter::request::explanation::LimitsExplanation;
 use tollgate_limiter::request::rule_set::RuleSet;
 
 use super::exchange::{RouteTarget, UNROUTED};
+use super::routing::RouteQuestion;
 use super::runtime::{Gateway, RouteGuard};
 use tollgate_proxy::message::forwarded::ClientOrigin;
 use tollgate_proxy::message::target;
@@ -76,6 +77,8 @@ pub enum RouteMatch {
     Header,
     Path,
     Host,
+    /// The route is served by other listeners.
+    Listener,
 }
 
 /// The end of a request: forwarded or answered.
@@ -123,13 +126,20 @@ pub fn explain(gateway: &Gateway, described: &DescribedRequest) -> Explanation {
     let host = host::find(request.uri(), request.headers()).into_owned();
     let malformed = path::resolve_dots(request.uri_mut()).err();
     let path = path::normalize(request.uri().path()).into_owned();
-    let found = gateway
-        .table
-        .find(&host, &path, request.method(), request.headers());
+    let question = RouteQuestion {
+        table: gateway.tables.table(described.listener),
+        host: &host,
+        method: request.method(),
+        headers: request.headers(),
+    };
+    let found = question.find(&path);
     let runtime = match &found {
         RouteLookup::Route(index) => Some(&*gateway.routes[*index]),
         RouteLookup::MethodNotAllowed(_) | RouteLookup::Nothing => None,
     };
+    let ambiguous =
+        runtime.and_then(|runtime| question.ambiguity(&found, &runtime.target.route, &path));
+    let malformed = malformed.or(ambiguous);
     let guard = runtime.map_or(&gateway.unrouted, |runtime| &runtime.guard);
     let route = runtime.map(|runtime| &runtime.target.route);
     let forbidden = forbidden(gateway, described, guard, route, origin.client_ip);
@@ -153,7 +163,7 @@ pub fn explain(gateway: &Gateway, described: &DescribedRequest) -> Explanation {
     };
     let limits = limits(rules, &facts);
     let routes = if malformed.is_none() {
-        considered_routes(gateway, &host, &path, &request)
+        considered_routes(gateway, question, &path)
     } else {
         Vec::new()
     };
@@ -228,13 +238,10 @@ fn limits(rules: Option<&Arc<RuleSet>>, facts: &Facts<'_>) -> LimitsExplanation 
 /// Every route: those that host and path allow first, most specific first.
 fn considered_routes(
     gateway: &Gateway,
-    host: &str,
+    question: RouteQuestion<'_>,
     path: &str,
-    request: &Request<Body>,
 ) -> Vec<ConsideredRoute> {
-    let considered = gateway
-        .table
-        .consider(host, path, request.method(), request.headers());
+    let considered = question.consider(path);
     let mut is_taken = false;
     let mut judged: Vec<ConsideredRoute> = Vec::with_capacity(gateway.routes.len());
     for (at, one) in considered.iter().enumerate() {
@@ -264,7 +271,9 @@ fn considered_routes(
             continue;
         }
         let route = other.target.route.clone();
-        let why = if route.matches.takes_host(host) {
+        let why = if !question.table.has(index) {
+            RouteMatch::Listener
+        } else if route.matches.takes_host(question.host) {
             RouteMatch::Path
         } else {
             RouteMatch::Host

@@ -18,7 +18,7 @@ use super::steps::Pipeline;
 use crate::observe::access_log::AccessLog;
 use tollgate_identity::Authenticators;
 use tollgate_proxy::upstream::Upstream;
-use tollgate_spec::route::table::RouteTable;
+use tollgate_spec::route::table::listeners::ListenerTables;
 use tollgate_wire::body_memory::BodyMemory;
 use tollgate_wire::error::Failure;
 use tollgate_wire::transport::peer::TrustedPeers;
@@ -26,8 +26,9 @@ use tollgate_wire::transport::tls::server::acceptor::TlsAcceptor;
 
 /// A configuration at work. Immutable; [`tollgate::app`] assembles it.
 pub struct Gateway {
-    pub table: RouteTable,
-    /// The routes in the order that the table was built from.
+    /// The routes that each listener serves.
+    pub tables: ListenerTables,
+    /// The routes in the order that the tables were built from.
     pub routes: Vec<Arc<RouteRuntime>>,
     pub upstreams: Upstreams,
     pub authenticators: Authenticators,

@@ -123,6 +123,7 @@ fn reason(why: WhyView) -> Option<PassedOverReason> {
         WhyView::LessSpecific => (2, "also, but less specific"),
         WhyView::OtherPath => (FAR, "not, for the path"),
         WhyView::OtherHost => (FAR + 1, "not, for the host"),
+        WhyView::OtherListener => (FAR + 2, "not, for the listener"),
     };
     Some(PassedOverReason { rank, words })
 }
@@ -130,7 +131,11 @@ fn reason(why: WhyView) -> Option<PassedOverReason> {
 /// How many bytes a route's path has in common with the request's, from the start. Only for routes
 /// that are far off: the others have all of it in common, and an order already.
 fn likeness(route: &RouteView, path: &str) -> usize {
-    if !matches!(route.why, WhyView::OtherPath | WhyView::OtherHost) {
+    let is_far = matches!(
+        route.why,
+        WhyView::OtherPath | WhyView::OtherHost | WhyView::OtherListener
+    );
+    if !is_far {
         return 0;
     }
     let start = route.takes.find('/').unwrap_or(0);

@@ -130,6 +130,7 @@ pub enum WhyView {
     OtherHeader,
     OtherPath,
     OtherHost,
+    OtherListener,
 }
 
 impl ExplainView {
@@ -332,6 +333,7 @@ impl RouteView {
             RouteMatch::Header => WhyView::OtherHeader,
             RouteMatch::Path => WhyView::OtherPath,
             RouteMatch::Host => WhyView::OtherHost,
+            RouteMatch::Listener => WhyView::OtherListener,
         };
         Self {
             route: considered.route.name.to_string(),

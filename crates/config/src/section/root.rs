@@ -20,8 +20,8 @@ use crate::section::error_pages::{RawErrorPage, error_pages};
 use crate::section::known::KnownParts;
 use crate::section::limit::assigned::{PolicyPlans, PolicyTables};
 use crate::section::limit::definition::{LimitContext, RawLimit};
-use crate::section::listener::authenticating::AskingListeners;
 use crate::section::listener::definition::{ListenerSections, RawListener};
+use crate::section::listener::serving::ServingListeners;
 use crate::section::policies::source::{RawPolicySource, policy_source};
 use crate::section::route::definition::{NamedSections, RawRoute};
 use crate::section::store::RawStore;
@@ -189,13 +189,14 @@ pub fn build(
         upstreams: &upstreams,
         authenticators: &authenticators,
     };
-    let routes = route::definition::build(&file.routes, &file.listeners, sections, known, report);
+    let serving = ServingListeners::new(&file.listeners);
+    let routes = route::definition::build(&file.routes, &serving, sections, known, report);
     let built_routes = routes.as_deref().unwrap_or_default();
     warn_of_shared_host(&file.admin, built_routes, report);
     let balanced = upstream::definition::balanced(&file.upstreams);
     warn_of_shared_cookies(&balanced, report);
-    let asking = AskingListeners::new(&file.listeners);
-    warn_of_unknown_clients(&balanced, &asking, built_routes, report);
+    warn_of_unknown_clients(&balanced, &serving, built_routes, report);
+    serving.warn_of_open(built_routes, report);
     limits.warn_of_unused(report);
     upstreams.warn_of_unused(report);
     authenticators.warn_of_unused(report);

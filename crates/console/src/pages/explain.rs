@@ -227,6 +227,7 @@ fn reason(why: WhyView) -> Option<&'static str> {
         WhyView::OtherHeader => Some("another header field"),
         WhyView::OtherPath => Some("another path"),
         WhyView::OtherHost => Some("another host"),
+        WhyView::OtherListener => Some("another listener"),
     }
 }
 

@@ -47,6 +47,10 @@ pub struct Route {
     /// The name in keys of limits: a part of a route has that of the whole.
     pub counted_as: Arc<str>,
     pub matches: Match,
+    /// The names of the listeners that serve it. Empty: all do.
+    pub listeners: Vec<Arc<str>>,
+    /// Whether it takes paths that its upstream may read as those of another route.
+    pub takes_ambiguous_paths: bool,
     pub action: Action,
     /// The clients that it takes.
     pub networks: NetworkRules,
@@ -77,6 +81,14 @@ pub struct Route {
     pub upstream_time: UpstreamTimeLimits,
     /// When its requests are sent again. `None`: only where that can do no harm.
     pub retry: Option<Arc<RetryPolicy>>,
+}
+
+impl Route {
+    /// Whether the listener of this name serves it. `None`: one without a name.
+    pub fn is_served_by(&self, listener: Option<&str>) -> bool {
+        self.listeners.is_empty()
+            || listener.is_some_and(|name| self.listeners.iter().any(|served| **served == *name))
+    }
 }
 
 /// Which requests a route takes: all conditions hold.

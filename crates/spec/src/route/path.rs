@@ -112,10 +112,41 @@ pub fn normalize(path: &str) -> Cow<'_, str> {
     Cow::Owned(format!("/{}", segments.join("/")))
 }
 
+/// A path that a normalized one is to some servers, though not to routes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OtherReading {
+    Path(String),
+    /// Each of several kinds of servers reads another path.
+    Many,
+}
+
+/// The path that a normalized `path` is to servers which take `%2F`, `%5C` or `\` for a slash, or
+/// cut off the parameters of a segment (`;…`). `None`: those servers read no other path.
+pub fn other_reading(path: &str) -> Option<OtherReading> {
+    const SLASHES: [&str; 3] = ["%2F", "%5C", "\\"];
+    const PARAMETERS: [&str; 2] = [";", "%3B"];
+    let mut kinds = SLASHES
+        .into_iter()
+        .chain(PARAMETERS)
+        .filter(|kind| path.contains(kind));
+    let kind = kinds.next()?;
+    if kinds.next().is_some() {
+        return Some(OtherReading::Many);
+    }
+    let read = if SLASHES.contains(&kind) {
+        path.replace(kind, "/")
+    } else {
+        let segments = path.split('/');
+        let bare = segments.map(|segment| segment.split(kind).next().unwrap_or_default());
+        bare.collect::<Vec<_>>().join("/")
+    };
+    Some(OtherReading::Path(normalize(&read).into_owned()))
+}
+
 fn is_normal(path: &[u8]) -> bool {
     !path.iter().enumerate().any(|(at, &byte)| match byte {
         // The first comparison decides most bytes.
-        b'0'.. => byte == b'\\',
+        b'0'.. => byte == b'\\' || byte == b';',
         b'/' => matches!(path.get(at + 1), Some(b'/' | b'.')),
         _ => byte == b'%',
     })
@@ -379,6 +410,24 @@ mod tests {
             );
         }
         assert_eq!(resolved("/a?100%&%zz").as_deref(), Ok("/a?100%&%zz"));
+    }
+
+    #[test]
+    fn a_path_that_some_servers_read_otherwise_has_another_reading() {
+        for (path, read) in [
+            ("/admin%2Fx", "/admin/x"),
+            ("/admin%5Cx", "/admin/x"),
+            ("/admin\\x", "/admin/x"),
+            ("/admin;a=1/x;b", "/admin/x"),
+            ("/admin%3Bx", "/admin"),
+            ("/a%2F%2Fb", "/a/b"),
+        ] {
+            let read = OtherReading::Path(read.to_owned());
+            assert_eq!(other_reading(path), Some(read), "{path}");
+        }
+        assert_eq!(other_reading("/a;b%2Fc"), Some(OtherReading::Many));
+        assert_eq!(other_reading("/a%5Cb\\c"), Some(OtherReading::Many));
+        assert_eq!(other_reading("/a%20b/c"), None);
     }
 
     #[test]

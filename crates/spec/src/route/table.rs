@@ -2,15 +2,16 @@
 //!
 //! Guarantees the documented order: host (exact, then longer suffix, then any), then the path
 //! segment by segment (literal, `{param}`, `*`), then more header conditions, then a list of
-//! methods before any method. The first route whose conditions all hold wins. Expressions are tried
-//! in the order of the file, where nothing but a `*` takes the path. The cost of a look-up does not
-//! depend on the number of routes without them.
+//! methods before any method, then a list of listeners before any listener. The first route whose
+//! conditions all hold wins. Expressions are tried in the order of the file, where nothing but a
+//! `*` takes the path. The cost of a look-up does not depend on the number of routes without them.
 //!
 //! The trie is our own rather than matchit. A route that fails on a method or a header must
 //! give way to the next less specific route, and `/{tenant}/x/*` must be allowed beside `/*`;
 //! matchit does neither.
 
 mod expressions;
+pub mod listeners;
 pub mod overlap;
 #[cfg(test)]
 mod tests;
@@ -29,6 +30,8 @@ use super::{HeaderMatch, HostMatch, Match, PathMatch, PathPattern, Route, Segmen
 /// All routes, in the order in which they are tried.
 #[derive(Debug, Default)]
 pub struct RouteTable {
+    /// The indexes of its routes, in order.
+    routes: Vec<usize>,
     exact: HashMap<Arc<str>, HostRoutes>,
     /// Keyed by `.example.com`.
     suffixes: HashMap<Arc<str>, HostRoutes>,
@@ -80,6 +83,8 @@ struct RouteCandidate {
     is_prefix: bool,
     methods: Arc<[Method]>,
     headers: Arc<[HeaderMatch]>,
+    /// Whether only some listeners serve it.
+    is_of_listeners: bool,
 }
 
 /// A route whose host and path take a request, and whether its other conditions hold.
@@ -143,18 +148,25 @@ struct AllowedMethods<'a, 't> {
 }
 
 impl RouteTable {
-    /// Builds the table of `routes`; `RouteLookup::Route` indexes this slice.
+    /// Builds the table of all `routes`; `RouteLookup::Route` indexes this slice.
     pub fn build(routes: &[Arc<Route>]) -> Self {
+        Self::of(routes.iter().enumerate())
+    }
+
+    /// Builds the table of routes, each with its index.
+    fn of<'r>(routes: impl Iterator<Item = (usize, &'r Arc<Route>)>) -> Self {
         let mut table = Self::default();
         let mut number = 0;
         let mut expressions = SharedExpressions::default();
-        for (index, route) in routes.iter().enumerate() {
+        for (index, route) in routes {
+            table.routes.push(index);
             let matches = &route.matches;
             let candidate = RouteCandidate {
                 index,
                 is_prefix: false,
                 methods: Arc::from(&*matches.methods),
                 headers: Arc::from(&*matches.headers),
+                is_of_listeners: !route.listeners.is_empty(),
             };
             for path in &matches.paths {
                 match path {
@@ -190,6 +202,11 @@ impl RouteTable {
             HostMatch::Suffix(suffix) => self.suffixes.entry(suffix.clone()).or_default(),
             HostMatch::Any => &mut self.any,
         }
+    }
+
+    /// Whether the route at `index` is among those that the table has.
+    pub fn has(&self, index: usize) -> bool {
+        self.routes.binary_search(&index).is_ok()
     }
 
     /// Whether a route takes some hosts and not others: otherwise nobody need find the host of a
@@ -448,8 +465,9 @@ impl<'t> CandidateVisitor<'t> for AllCandidates<'_> {
 }
 
 impl RouteCandidate {
-    fn specificity(&self) -> (usize, bool) {
-        (self.headers.len(), !self.methods.is_empty())
+    fn specificity(&self) -> (usize, bool, bool) {
+        let has_methods = !self.methods.is_empty();
+        (self.headers.len(), has_methods, self.is_of_listeners)
     }
 
     /// Header fields are checked first: a route that takes the request with no method adds nothing

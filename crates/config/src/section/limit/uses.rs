@@ -143,7 +143,7 @@ fn smallest_burst(limit: &Limit) -> Option<NonZeroU64> {
 }
 
 /// The parts of a request that a limit counts by, or selects plans by.
-fn parts(limit: &Limit) -> impl Iterator<Item = &KeyPart> {
+pub fn parts(limit: &Limit) -> impl Iterator<Item = &KeyPart> {
     let by = limit.plans.iter().map(|plans| &plans.by);
     limit.key.parts.iter().chain(by)
 }

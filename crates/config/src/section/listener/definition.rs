@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::Arc;
 
 use tollgate_limiter::limit::definition::Limit;
 
@@ -32,6 +31,8 @@ record! {
         /// Address and port, such as 0.0.0.0:8080 or [::]:8080, or unix:/path for a Unix socket.
         /// Port 0 takes any free one.
         required address: Located<ListenAddress>,
+        /// The name by which routes list the listeners that serve them. Unique.
+        optional name: Located<DefinedName>,
         /// Mode of a Unix socket, as chmod(1) takes it. Default: 0660, its owner and its group may
         /// connect.
         optional socket_mode: Located<SocketMode>,
@@ -94,6 +95,7 @@ pub fn build(
 ) -> Option<Vec<ListenerConfig>> {
     let raws = &setting.valid()?.0;
     check_addresses(raws, report);
+    check_names(raws, report);
     // Not straight into an option: that would stop at the first listener with a mistake.
     let built: Vec<_> = raws
         .iter()
@@ -125,6 +127,25 @@ fn check_addresses(raws: &[RawListener], report: &mut Report) {
                     problem.hint("give each listener an address of its own"),
                 );
             }
+        }
+    }
+}
+
+fn check_names(raws: &[RawListener], report: &mut Report) {
+    let mut lines = HashMap::new();
+    for raw in raws {
+        let Setting::Valid(Located { location, value }) = &raw.name else {
+            continue;
+        };
+        if let Some(line) = lines.insert(value.0.clone(), location) {
+            let name = quote(&value.0);
+            let line = line.line_beside(location);
+            let problem =
+                ValueProblem::new(format!("another listener is called {name}, on {line}"));
+            report.mistake(
+                location,
+                problem.hint("give each listener a name of its own"),
+            );
         }
     }
 }
@@ -166,6 +187,7 @@ fn listener(
     let tls = raw.tls.build(|raw| tls::tls(raw, report));
     let networks = network_rules(&raw.allow, &raw.deny, report);
     Some(ListenerConfig {
+        name: raw.name.build(|at| Some(at.value.0.clone()))?,
         server: server(raw)?,
         tls: tls?,
         hsts: hsts?,
@@ -245,19 +267,6 @@ pub fn check_handover(
             report.mistake(location, problem.hint("give each socket a path of its own"));
         }
     }
-}
-
-pub fn listener_limits(setting: &Setting<NonEmptyList<RawListener>>) -> HashMap<Arc<str>, String> {
-    let listeners = setting.items();
-    let mut limits = HashMap::new();
-    for raw in listeners {
-        for used in raw.limits.valid().into_iter().flatten() {
-            if let Some(limit) = used.limit.value() {
-                limits.insert(limit.0, raw.location.path());
-            }
-        }
-    }
-    limits
 }
 
 /// Reports a limit of a listener that counts by an identity, where requests have none: all of them

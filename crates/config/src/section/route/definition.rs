@@ -17,9 +17,9 @@ use crate::section::common::networks::network_rules;
 use crate::section::error_pages::{RawErrorPage, error_pages};
 use crate::section::known::KnownParts;
 use crate::section::limit::uses::{CheckedUse, RawLimitUse, path_params, uses};
-use crate::section::listener::authenticating::AskingListeners;
-use crate::section::listener::definition::{RawListener, listener_limits};
+use crate::section::listener::serving::ServingListeners;
 use crate::section::route::action::{self, RawActionKeys};
+use crate::section::route::certificates::{CertificateUses, warn_without_certificates};
 use crate::section::route::compress::RawCompress;
 use crate::section::route::cors::RawCors;
 use crate::section::route::fields::RawFieldChanges;
@@ -28,6 +28,7 @@ use crate::section::route::maintenance::RawMaintenance;
 use crate::section::route::matching::ambiguity::{MatchedRoute, report_ambiguities};
 use crate::section::route::matching::conditions::{RawMatch, matches};
 use crate::section::route::matching::hidden::warn_of_hidden;
+use crate::section::route::matching::kept::{AmbiguousPaths, warn_of_kept, warn_of_refused};
 use crate::section::route::retry::RawRetry;
 use crate::yaml::collection::NonEmptyList;
 use crate::yaml::decode::{Located, Setting};
@@ -45,6 +46,11 @@ record! {
         required name: Located<DefinedName>,
         /// Which requests. Default: all.
         optional r#match: RawMatch,
+        /// The names of the listeners that serve it. Default: all.
+        optional listeners: NonEmptyList<Located<DefinedName>>,
+        /// Paths that some servers read as others: with %2F, %5C, a backslash or ;parameters.
+        /// refuse: 400, if another route takes what they read. keep: they are forwarded.
+        default("refuse") ambiguous_paths: Located<AmbiguousPaths>,
         /// The keys of its action.
         group action: RawActionKeys,
         /// Only clients in these networks are served; others get 403. Default: all.
@@ -108,9 +114,7 @@ record! {
 
 /// The rest of the file, where a route refers to it.
 struct RouteContext<'a> {
-    /// The limits that count every request of a listener, each with the listener's path.
-    listener_limits: HashMap<Arc<str>, String>,
-    asking: AskingListeners,
+    serving: &'a ServingListeners<'a>,
     sections: NamedSections<'a>,
     known: &'a KnownParts,
 }
@@ -127,7 +131,7 @@ pub struct NamedSections<'a> {
 /// was reported.
 pub fn build(
     routes: &Setting<NonEmptyList<RawRoute>>,
-    listeners: &Setting<NonEmptyList<RawListener>>,
+    serving: &ServingListeners<'_>,
     sections: NamedSections<'_>,
     known: &KnownParts,
     report: &mut Report,
@@ -135,8 +139,7 @@ pub fn build(
     let raws = &routes.valid()?.0;
     check_names(raws, report);
     let context = RouteContext {
-        listener_limits: listener_limits(listeners),
-        asking: AskingListeners::new(listeners),
+        serving,
         sections,
         known,
     };
@@ -146,6 +149,7 @@ pub fn build(
     }
     let mut matched = Vec::new();
     let mut built = Vec::new();
+    let mut kept = Vec::new();
     for (raw, matches) in raws.iter().zip(&all_matches) {
         let name = match &raw.name {
             Setting::Valid(name) => Some(&*name.value.0),
@@ -158,20 +162,39 @@ pub fn build(
                 name: Some(&route.name),
                 location: &part.location,
                 matches: &route.matches,
+                listeners: route.listeners.clone(),
             });
             built.push(Some(part.route.clone()));
         }
-        built.push(route(raw, matches.as_ref(), &context, report).map(Arc::new));
+        let listeners = raw
+            .listeners
+            .build(|names| serving.listed(&names.0, report))
+            .map(Option::unwrap_or_default);
+        let of_listeners = listeners.clone().unwrap_or_default();
+        let conditions = RouteConditions { matches, listeners };
+        let route = route(raw, conditions, &context, report).map(Arc::new);
+        match &route {
+            Some(route) if route.takes_ambiguous_paths => {
+                kept.push((&raw.location, route.clone()));
+            }
+            Some(route) => warn_of_refused(&raw.location, route, report),
+            None => {}
+        }
+        built.push(route);
         if let Some(matches) = matches {
             matched.push(MatchedRoute {
                 name,
                 location: &raw.location,
                 matches,
+                listeners: of_listeners,
             });
         }
     }
     report_ambiguities(&matched, report);
     warn_of_hidden(&matched, report);
+    for (location, route) in kept {
+        warn_of_kept(location, &route, built.iter().flatten(), report);
+    }
     built.into_iter().collect()
 }
 
@@ -196,18 +219,27 @@ fn check_names(raws: &[RawRoute], report: &mut Report) {
     }
 }
 
+/// The conditions of a route. `None`: a mistake was reported.
+struct RouteConditions<'a> {
+    matches: &'a Option<Match>,
+    listeners: Option<Vec<Arc<str>>>,
+}
+
 fn route(
     raw: &RawRoute,
-    matches: Option<&Match>,
+    conditions: RouteConditions<'_>,
     context: &RouteContext<'_>,
     report: &mut Report,
 ) -> Option<Route> {
+    let matches = conditions.matches.as_ref();
+    let listeners = conditions.listeners;
+    let served_by = listeners.as_deref().unwrap_or_default();
     let action = action::build(&raw.action, matches, context.sections.upstreams, report);
     let used = uses(&raw.limits, context.sections.limits, report);
     let authenticate = raw
         .authenticate
         .build(|names| listed(names, context.sections.authenticators, report));
-    let identified = context.asking.identified(&raw.authenticate);
+    let identified = context.serving.identified(&raw.authenticate, served_by);
     check_route(
         &raw.action,
         used.as_deref().unwrap_or_default(),
@@ -217,7 +249,15 @@ fn route(
     );
     for used in used.iter().flatten() {
         check_params(used, matches, report);
-        check_listeners(used, &context.listener_limits, report);
+        check_listeners(used, context.serving, served_by, report);
+    }
+    if let Some(listener) = context.serving.without_certificates(served_by) {
+        let certificate_uses = CertificateUses {
+            authenticate: &raw.authenticate,
+            authenticators: context.sections.authenticators,
+            limits: used.as_deref().unwrap_or_default(),
+        };
+        warn_without_certificates(&certificate_uses, templates(raw), &listener, report);
     }
     let max_body = raw.max_body.build(|at| Some(at.value.0));
     let head = raw.timeout.build(|at| Some(at.value.0));
@@ -242,6 +282,8 @@ fn route(
         counted_as: context.known.part_of.get(&*name).unwrap_or(&name).clone(),
         name,
         matches: matches?.clone(),
+        listeners: listeners?,
+        takes_ambiguous_paths: raw.ambiguous_paths.value()? == AmbiguousPaths::Keep,
         action: action?,
         networks: networks?,
         maintenance: maintenance?.flatten(),
@@ -340,8 +382,13 @@ fn check_params(used: &CheckedUse, matches: Option<&Match>, report: &mut Report)
 }
 
 /// A request takes from each bucket once.
-fn check_listeners(used: &CheckedUse, listeners: &HashMap<Arc<str>, String>, report: &mut Report) {
-    if let Some(listener) = listeners.get(&used.limit_use.limit.name) {
+fn check_listeners(
+    used: &CheckedUse,
+    serving: &ServingListeners<'_>,
+    listed: &[Arc<str>],
+    report: &mut Report,
+) {
+    if let Some(listener) = serving.counting(&used.limit_use.limit.name, listed) {
         let limit = quote(&used.limit_use.limit.name);
         let problem = ValueProblem::new(format!(
             "{listener} counts every request by limit {limit} already"

@@ -5,7 +5,7 @@ use tollgate_limiter::limit::key::OnMissing;
 use crate::report::{Location, Report, ValueProblem, quote};
 use crate::section::limit::key::{RawKey, part_of_identity};
 use crate::section::limit::uses::{CheckedUse, by_nobody, part_of_limit};
-use crate::section::listener::authenticating::IdentifiedRequests;
+use crate::section::listener::serving::IdentifiedRequests;
 use crate::section::route::action::RawActionKeys;
 use crate::yaml::decode::{Located, Setting};
 use tollgate_spec::route::template::Template;

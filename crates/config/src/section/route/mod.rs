@@ -2,10 +2,11 @@
 //!
 //! `definition` is the section, `matching` its conditions, and `action` what it does, with
 //! `distribution` among several upstreams. `fields` changes header fields, `compress`, `cors`,
-//! `maintenance` and `retry` are keys of their own, and `identified` judges what goes by an
-//! identity.
+//! `maintenance` and `retry` are keys of their own, and `identified` and `certificates` judge
+//! what goes by an identity or a certificate.
 
 pub mod action;
+pub mod certificates;
 pub mod compress;
 pub mod cors;
 pub mod definition;

@@ -9,7 +9,7 @@ use tollgate_limiter::limit::key::KeyPart;
 use crate::report::{Location, Report, ValueProblem, quote};
 use crate::scalar::number::BoundedDuration;
 use crate::section::limit::key::{CookieName, RawKey, part_of_identity};
-use crate::section::listener::authenticating::{AskingListeners, IdentifiedRequests};
+use crate::section::listener::serving::{IdentifiedRequests, ServingListeners};
 use crate::yaml::decode::{Decode, Located, Scalar, SchemaDefinitions, mismatch, only_one};
 use crate::yaml::node::{YamlNode, YamlValue};
 use crate::yaml::record::record;
@@ -187,7 +187,7 @@ pub fn warn_of_shared_cookies(upstreams: &[BalancedUpstream<'_>], report: &mut R
 /// Warns of upstreams that balance by identity, on routes whose requests have none.
 pub fn warn_of_unknown_clients(
     upstreams: &[BalancedUpstream<'_>],
-    asking: &AskingListeners,
+    serving: &ServingListeners<'_>,
     routes: &[Arc<Route>],
     report: &mut Report,
 ) {
@@ -200,7 +200,7 @@ pub fn warn_of_unknown_clients(
             continue;
         };
         let route = routes.iter().find(|route| {
-            asking.identified_on(route) == IdentifiedRequests::None
+            serving.identified_on(route) == IdentifiedRequests::None
                 && route
                     .action
                     .upstreams()

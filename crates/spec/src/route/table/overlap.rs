@@ -112,6 +112,7 @@ fn at(index: usize) -> RouteCandidate {
         is_prefix: false,
         methods: Arc::from([]),
         headers: Arc::from([]),
+        is_of_listeners: false,
     }
 }
 

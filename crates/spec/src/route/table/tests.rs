@@ -49,6 +49,8 @@ fn route(
             methods: methods.to_vec(),
             headers,
         },
+        listeners: vec![],
+        takes_ambiguous_paths: false,
         action: Action::Respond(FixedResponse {
             status: StatusCode::OK,
             headers: vec![],
@@ -397,4 +399,24 @@ fn a_route_with_several_hosts_and_paths_takes_each_of_them() {
         );
     }
     assert!(both.matches.has_param("id") && !both.matches.has_param("all"));
+}
+
+#[test]
+fn a_listener_finds_the_routes_that_it_serves_and_its_own_first() {
+    let open = route(HostMatch::Any, "/a/*", &[], &[]);
+    let mut own = Route::clone(&open);
+    own.listeners = vec!["internal".into()];
+    let mut other = Route::clone(&route(HostMatch::Any, "/b", &[], &[]));
+    other.listeners = vec!["public".into(), "other".into()];
+    let routes = [open, Arc::new(own), Arc::new(other)];
+    let listeners = [None, Some("internal".into()), Some("public".into())];
+    let tables = super::listeners::ListenerTables::build(&routes, &listeners);
+    let found = |listener, path| find(tables.table(listener), "", path);
+    assert_eq!(found(0, "/a/x"), RouteLookup::Route(0));
+    assert_eq!(found(1, "/a/x"), RouteLookup::Route(1));
+    assert_eq!(found(2, "/a/x"), RouteLookup::Route(0));
+    assert_eq!(found(0, "/b"), RouteLookup::Nothing);
+    assert_eq!(found(1, "/b"), RouteLookup::Nothing);
+    assert_eq!(found(2, "/b"), RouteLookup::Route(2));
+    assert!(tables.table(2).has(2) && !tables.table(1).has(2));
 }

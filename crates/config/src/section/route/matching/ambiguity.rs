@@ -1,10 +1,11 @@
 //! Pairs of routes that take the same requests, where nothing says which goes first.
 //!
-//! The order of precedence is host, path, number of header conditions, methods; of expressions it
-//! is that of the file. Two routes are ambiguous when they are equal in all of these and a request
-//! can meet the conditions of both.
+//! The order of precedence is host, path, number of header conditions, methods, listeners; of
+//! expressions it is that of the file. Two routes are ambiguous when they are equal in all of these
+//! and a request can meet the conditions of both.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use crate::report::{Location, Report, ValueProblem, quote};
 use tollgate_spec::route::{HostMatch, Match, PathMatch, PathPattern, Segment};
@@ -15,6 +16,8 @@ pub struct MatchedRoute<'a> {
     pub name: Option<&'a str>,
     pub location: &'a Location,
     pub matches: &'a Match,
+    /// The names of the listeners that serve it. Empty: all do.
+    pub listeners: Vec<Arc<str>>,
 }
 
 impl MatchedRoute<'_> {
@@ -33,17 +36,16 @@ struct RouteRank<'a> {
     rest: bool,
     headers: usize,
     any_method: bool,
+    any_listener: bool,
 }
 
 pub fn report_ambiguities(candidates: &[MatchedRoute<'_>], report: &mut Report) {
     let mut ranks: HashMap<RouteRank<'_>, Vec<&MatchedRoute<'_>>> = HashMap::new();
     for candidate in candidates {
         let mut reported = HashSet::new();
-        for rank in all_ranks(candidate.matches) {
+        for rank in all_ranks(candidate) {
             let equals = ranks.entry(rank).or_default();
-            if let Some(first) = equals
-                .iter()
-                .find(|other| overlap(other.matches, candidate.matches))
+            if let Some(first) = equals.iter().find(|other| overlap(other, candidate))
                 && reported.insert(first.location.path())
             {
                 report_pair(first, candidate, report);
@@ -54,10 +56,11 @@ pub fn report_ambiguities(candidates: &[MatchedRoute<'_>], report: &mut Report) 
 }
 
 /// The ranks of a route: one for each of its hosts and patterns.
-fn all_ranks(matches: &Match) -> impl Iterator<Item = RouteRank<'_>> {
+fn all_ranks<'a>(route: &'a MatchedRoute<'_>) -> impl Iterator<Item = RouteRank<'a>> {
+    let matches = route.matches;
     matches.hosts.iter().flat_map(move |host| {
         matches.paths.iter().filter_map(move |path| match path {
-            PathMatch::Pattern(pattern) => Some(rank(host, pattern, matches)),
+            PathMatch::Pattern(pattern) => Some(rank(host, pattern, route)),
             PathMatch::Expression(_) => None,
         })
     })
@@ -76,8 +79,13 @@ fn report_pair(first: &MatchedRoute<'_>, second: &MatchedRoute<'_>, report: &mut
     );
 }
 
-fn rank<'a>(host: &'a HostMatch, path: &'a PathPattern, matches: &'a Match) -> RouteRank<'a> {
+fn rank<'a>(
+    host: &'a HostMatch,
+    path: &'a PathPattern,
+    route: &'a MatchedRoute<'_>,
+) -> RouteRank<'a> {
     let PathPattern { segments, rest } = path;
+    let matches = route.matches;
     RouteRank {
         host: match host {
             HostMatch::Any => (0, ""),
@@ -88,6 +96,7 @@ fn rank<'a>(host: &'a HostMatch, path: &'a PathPattern, matches: &'a Match) -> R
         rest: *rest,
         headers: matches.headers.len(),
         any_method: matches.methods.is_empty(),
+        any_listener: route.listeners.is_empty(),
     }
 }
 
@@ -99,7 +108,11 @@ fn literal(segment: &Segment) -> Option<&str> {
 }
 
 /// Whether one request can meet the conditions of two routes of the same rank.
-fn overlap(a: &Match, b: &Match) -> bool {
+fn overlap(one: &MatchedRoute<'_>, other: &MatchedRoute<'_>) -> bool {
+    if !shares_listener(&one.listeners, &other.listeners) {
+        return false;
+    }
+    let (a, b) = (one.matches, other.matches);
     let methods = a.methods.is_empty() || a.methods.iter().any(|method| b.methods.contains(method));
     let disjoint = a.headers.iter().any(|x| {
         b.headers.iter().any(|y| {
@@ -107,4 +120,9 @@ fn overlap(a: &Match, b: &Match) -> bool {
         })
     });
     methods && !disjoint
+}
+
+/// Whether some listener serves both. Empty: all listeners do.
+fn shares_listener(one: &[Arc<str>], other: &[Arc<str>]) -> bool {
+    one.is_empty() || other.is_empty() || one.iter().any(|name| other.contains(name))
 }

@@ -19,7 +19,7 @@ pub fn warn_of_hidden(routes: &[MatchedRoute<'_>], report: &mut Report) {
         }
     }
     for (index, route) in routes.iter().enumerate() {
-        let Some(by) = hiding(&greedy, index, route.matches) else {
+        let Some(by) = hiding(&greedy, index, route) else {
             continue;
         };
         let line = by.route.location.line_beside(route.location);
@@ -49,15 +49,16 @@ struct RouteExpression<'a> {
 fn hiding<'e, 'a>(
     greedy: &'e [RouteExpression<'a>],
     index: usize,
-    matches: &Match,
+    route: &MatchedRoute<'_>,
 ) -> Option<&'e RouteExpression<'a>> {
+    let matches = route.matches;
     let mut first = None;
     for host in &matches.hosts {
         for path in &matches.paths {
             let by = greedy.iter().find(|by| {
                 by.index != index
                     && by.route.matches.hosts.contains(host)
-                    && takes_all(by.route.matches, matches)
+                    && takes_all(by.route, route)
                     && by.takes_path(path, index)
             })?;
             first = first.or(Some(by));
@@ -90,8 +91,12 @@ fn expressions(matches: &Match) -> impl Iterator<Item = &PathExpression> {
     })
 }
 
-/// Whether `by` takes every request of `hidden`, by methods and header fields alone.
-fn takes_all(by: &Match, hidden: &Match) -> bool {
+/// Whether `by` takes every request of `hidden`, by listeners, methods and header fields alone.
+fn takes_all(by: &MatchedRoute<'_>, hidden: &MatchedRoute<'_>) -> bool {
+    let mut listeners = hidden.listeners.iter();
+    let serves_all = by.listeners.is_empty()
+        || !hidden.listeners.is_empty() && listeners.all(|name| by.listeners.contains(name));
+    let (by, hidden) = (by.matches, hidden.matches);
     let methods = by.methods.is_empty()
         || !hidden.methods.is_empty()
             && hidden
@@ -103,5 +108,5 @@ fn takes_all(by: &Match, hidden: &Match) -> bool {
             own.name == wanted.name && (wanted.value.is_none() || own.value == wanted.value)
         })
     });
-    methods && headers
+    serves_all && methods && headers
 }

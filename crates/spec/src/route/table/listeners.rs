@@ -1,0 +1,35 @@
+//! The routes that each listener serves.
+//!
+//! Guarantees that no request finds a route which its listener does not serve. A look-up costs
+//! nothing more: listeners that serve all routes share a table.
+
+use std::sync::Arc;
+
+use super::RouteTable;
+use crate::route::Route;
+
+/// A table for each listener.
+pub struct ListenerTables(Vec<Arc<RouteTable>>);
+
+impl ListenerTables {
+    /// Builds the tables of the `listeners`, given by their names. `RouteLookup::Route` indexes
+    /// `routes`.
+    pub fn build(routes: &[Arc<Route>], listeners: &[Option<Arc<str>>]) -> Self {
+        let mut tables = Vec::with_capacity(listeners.len());
+        if routes.iter().all(|route| route.listeners.is_empty()) {
+            tables.resize(listeners.len(), Arc::new(RouteTable::build(routes)));
+            return Self(tables);
+        }
+        for listener in listeners {
+            let all = routes.iter().enumerate();
+            let served = all.filter(|(_, route)| route.is_served_by(listener.as_deref()));
+            tables.push(Arc::new(RouteTable::of(served)));
+        }
+        Self(tables)
+    }
+
+    /// The routes of the listener at a place in the configuration.
+    pub fn table(&self, listener: usize) -> &RouteTable {
+        &self.0[listener]
+    }
+}
