@@ -515,7 +515,6 @@ fn the_admin_server_is_no_endpoint_whatever_dns_says() {
 
 #[test]
 fn endpoints_that_dns_exchanges_all_the_time_do_not_flood_the_log() {
-    let _turn = turns::beside_others();
     let begun = std::time::Instant::now();
     let dns = DnsServer::start();
     // Nothing listens there, and each is another endpoint.

@@ -143,7 +143,6 @@ fn a_node_without_a_store_is_called_like_its_machine_and_knows_itself() {
 
 #[test]
 fn a_gateway_that_is_killed_is_gone_and_no_new_client_is_denied_for_it() {
-    let _turn = turns::beside_others();
     let redis = RedisServer::start();
     // Longer than a test may take.
     let store = format!(
@@ -178,7 +177,6 @@ limits: {{tries: {{key: {{header: x-client}}, rate: 1/h}}}}",
 
 #[test]
 fn a_gateway_whose_heartbeats_are_refused_shows_it() {
-    let _turn = turns::beside_others();
     let redis = RedisServer::start();
     redis.add_user(&["+@all", "-zadd"]);
     let address = format!("redis://gate:hunter2@127.0.0.1:{}", redis.port());

@@ -149,7 +149,6 @@ routes:
 /// Some servers take each for a path of the route that asks who the client is.
 #[test]
 fn a_path_that_some_servers_read_as_another_routes_is_refused_and_counted() {
-    let _turn = turns::beside_others();
     for version in VERSIONS {
         let gateway = Gateway::start(&format!(
             "
@@ -208,7 +207,6 @@ routes:
 
 #[test]
 fn a_route_is_not_there_through_a_listener_that_does_not_serve_it() {
-    let _turn = turns::beside_others();
     let gateway = Gateway::start(
         "
 listeners:

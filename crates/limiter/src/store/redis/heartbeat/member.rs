@@ -9,7 +9,7 @@ use crate::clock;
 pub(super) const SILENCE: Duration = Duration::from_millis(1_250);
 
 /// The answer to a beat.
-pub(super) struct Beat {
+pub(in crate::store::redis) struct Beat {
     /// Whether Redis knew this node before.
     pub was_known: bool,
     /// In the order of their ids.
@@ -18,7 +18,7 @@ pub(super) struct Beat {
 
 /// A node, and when it was last heard of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Member {
+pub(in crate::store::redis) struct Member {
     /// "id:autonomy:connection".
     text: String,
     id_length: usize,

@@ -180,6 +180,7 @@ fn first_of_table(both: [&Match; 2], host: &str, path: &str) -> usize {
                 is_prefix: pattern.rest,
                 methods: Arc::from(&*matches.methods),
                 headers: Arc::from(&*matches.headers),
+                is_of_listeners: false,
             };
             table
                 .host_routes(place.host)
