@@ -22,7 +22,7 @@ mod response_head;
 pub type Property = (&'static str, fn(&[u8]));
 
 /// Every property.
-pub const PROPERTIES: [Property; 9] = [
+pub const PROPERTIES: [Property; 10] = [
     ("configuration", configuration::any_text_is_read_or_refused),
     ("content", content::pieces_make_no_difference),
     ("forwarded", forwarded::a_client_is_its_peer_or_was_named),

@@ -76,11 +76,6 @@ impl<T> NamedSection<T> {
         self.member(name)?.built.as_deref()
     }
 
-    /// The member called `name`, if it has no mistake.
-    pub fn get(&self, name: &str) -> Option<&T> {
-        self.member(name)?.built.as_deref()
-    }
-
     /// The member called `name`. `None`: it has a mistake of its own, or does not exist, which is
     /// reported.
     pub fn find(&self, name: &Located<DefinedName>, report: &mut Report) -> Option<Arc<T>> {

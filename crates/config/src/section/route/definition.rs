@@ -162,7 +162,6 @@ pub fn build(
     }
     let mut matched = Vec::new();
     let mut built = Vec::new();
-    let mut kept = Vec::new();
     for (raw, matches) in raws.iter().zip(&all_matches) {
         let listeners = raw
             .listeners
@@ -441,13 +440,8 @@ fn check_params(used: &CheckedUse, matches: Option<&Match>, report: &mut Report)
 }
 
 /// A request takes from each bucket once.
-fn check_listeners(
-    used: &CheckedUse,
-    serving: &ServingListeners<'_>,
-    listed: &[Arc<str>],
-    report: &mut Report,
-) {
-    if let Some(listener) = serving.counting(&used.limit_use.limit.name, listed) {
+fn check_listeners(used: &CheckedUse, listeners: &HashMap<Arc<str>, String>, report: &mut Report) {
+    if let Some(listener) = listeners.get(&used.limit_use.limit.name) {
         let limit = quote(&used.limit_use.limit.name);
         let problem = ValueProblem::new(format!(
             "{listener} counts every request by limit {limit} already"
