@@ -124,9 +124,9 @@ fn nodes_that_share_redis_keep_the_promise_together() {
             );
             assert_kept(&outcome);
             assert!(outcome.store_calls > Some(0), "{outcome:#?}");
-            assert_eq!(
-                by(&outcome, "lease") > 0,
-                consistency == Consistency::Leased,
+            // Where calls take too long for it, nothing is taken ahead.
+            assert!(
+                by(&outcome, "lease") == 0 || consistency == Consistency::Leased,
                 "{outcome:#?}"
             );
         }

@@ -23,7 +23,7 @@ use crate::delaying_proxy::DelayingProxy;
 const APPLIED: AdjustmentResult = Ok(AdjustmentOutcome::Applied);
 
 fn hundred() -> TokenBucket {
-    shape(100, HOUR, 100)
+    shape(100, 24 * HOUR, 100)
 }
 
 /// A batch of debts of 3 tokens to each of these.

@@ -80,7 +80,7 @@ impl Heartbeat {
             share,
             autonomy: spec.autonomy.max(SILENCE),
             statement: None,
-            witness: Witness::new(Topology::start(spec, limits, ConnectionEvents::Silent)?),
+            witness: Witness::connect(spec)?,
             url: spec.redacted_url(),
         })
     }

@@ -111,7 +111,7 @@ async fn a_change_and_its_entry_stand_together_or_not_at_all(test: TestDatabase)
     assert_eq!(people.accounts().await.unwrap(), [made]);
     assert_eq!(
         people.audit(Page::default()).await.unwrap(),
-        [entry.clone()]
+        std::slice::from_ref(&entry)
     );
     assert_eq!(entry.number, 1);
     assert_eq!(
