@@ -12,7 +12,7 @@ mod requests_in_flight;
 mod windows;
 
 use std::num::{NonZeroU32, NonZeroU64};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use leaky::{Miser, OwnClock};
@@ -61,6 +61,13 @@ fn custom<S: Store>(make: impl Fn(u32) -> S + Send + Sync + 'static) -> Backing 
     Backing::Custom(Arc::new(move |node| Arc::new(make(node))))
 }
 
+/// Runs that share the machine make each other's calls late, which nodes take for outages: those
+/// over a real Redis run one after another.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 const BOTH: [Consistency; 2] = [Consistency::Exact, Consistency::Leased];
 
 fn by(outcome: &RunReport, who: &str) -> u64 {
@@ -104,6 +111,7 @@ fn one_node_keeps_its_promise_from_its_own_memory() {
 
 #[test]
 fn nodes_that_share_redis_keep_the_promise_together() {
+    let _turn = turn();
     let server = RedisServer::start();
     for consistency in BOTH {
         for scenario in [
@@ -135,6 +143,7 @@ fn nodes_that_share_redis_keep_the_promise_together() {
 
 #[test]
 fn a_node_that_crashes_with_calls_in_flight_frees_no_tokens() {
+    let _turn = turn();
     let server = RedisServer::start();
     assert_kept(&run(
         &plan(2, 1_500),
@@ -145,6 +154,7 @@ fn a_node_that_crashes_with_calls_in_flight_frees_no_tokens() {
 
 #[test]
 fn a_node_that_crashes_with_tokens_taken_ahead_frees_none_of_them() {
+    let _turn = turn();
     let server = RedisServer::start();
     let plan = RunPlan {
         consistency: Consistency::Leased,
@@ -160,6 +170,7 @@ fn a_node_that_crashes_with_tokens_taken_ahead_frees_none_of_them() {
 
 #[test]
 fn a_limit_that_changes_on_one_node_after_the_other_keeps_to_the_larger_version() {
+    let _turn = turn();
     let server = RedisServer::start();
     let outcome = run(
         &plan(2, 3_300),
@@ -172,6 +183,7 @@ fn a_limit_that_changes_on_one_node_after_the_other_keeps_to_the_larger_version(
 
 #[test]
 fn an_outage_admits_no_more_than_one_burst_over() {
+    let _turn = turn();
     let server = RedisServer::start();
     for consistency in BOTH {
         let mut spec = server.spec();
@@ -199,6 +211,7 @@ fn an_outage_admits_no_more_than_one_burst_over() {
 /// holds back.
 #[test]
 fn a_node_cut_off_admits_no_more_over_than_until_the_other_notices() {
+    let _turn = turn();
     let server = RedisServer::start();
     let spec = RedisSpec {
         expected_nodes: 2,

@@ -80,7 +80,7 @@ impl Heartbeat {
             share,
             autonomy: spec.autonomy.max(SILENCE),
             statement: None,
-            witness: Witness::connect(spec)?,
+            witness: Witness::new(Topology::start(spec, limits, ConnectionEvents::Silent)?),
             url: spec.redacted_url(),
         })
     }

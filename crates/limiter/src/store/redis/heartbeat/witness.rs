@@ -16,17 +16,11 @@ use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use crate::clock::{self, Instant};
-use crate::store::redis::connection::connector::{CallLimits, ConnectError, ConnectionEvents};
-use crate::store::redis::connection::spec::RedisSpec;
 use crate::store::redis::heartbeat::member::Member;
 use crate::store::redis::topology::any_topology::Topology;
 
 /// For an answer of Redis. The next beat waits for it.
 const TIMEOUT: Duration = Duration::from_millis(200);
-
-/// A connection that answers late is replaced only after this. Redis would take a node that is cut
-/// off, and whose connection was replaced just before, for one that ended.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The connection of this node that ends with its process.
 pub(super) struct Witness {
@@ -47,14 +41,11 @@ struct KnownConnection {
 }
 
 impl Witness {
-    /// # Errors
-    /// When the URL is invalid, or TLS cannot be set up.
-    pub fn connect(spec: &RedisSpec) -> Result<Self, ConnectError> {
-        let limits = CallLimits::strict(PATIENCE);
-        Ok(Self {
-            topology: Topology::start(spec, limits, ConnectionEvents::Silent)?,
+    pub fn new(topology: Topology) -> Self {
+        Self {
+            topology,
             known: Mutex::new(KnownConnection::new("", None)),
-        })
+        }
     }
 
     /// The number to announce. 0: the end of the connection would say nothing.
