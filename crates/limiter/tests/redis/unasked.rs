@@ -1,4 +1,4 @@
-//! What a node finds out about its store without any request.
+//! The state of its store, which a node finds out without any request.
 
 use std::sync::Arc;
 

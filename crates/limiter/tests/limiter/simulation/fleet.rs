@@ -183,7 +183,7 @@ fn rank(fleet: &Fleet, node: u64) -> u32 {
     u32::try_from(fleet.range(..node).count()).unwrap()
 }
 
-/// Those of `fleet` that are silent, with their ranks among the `known`.
+/// The nodes of `fleet` that are silent, with their ranks among the `known`.
 fn silent_nodes(known: &Fleet, fleet: &Fleet, own: u64) -> Vec<SilentNode> {
     let elapsed_us = with_redis(|redis| redis.elapsed_us());
     let now_us = clock::monotonic_micros();

@@ -1,4 +1,4 @@
-//! What the nodes that reach Redis hold back for those that fell silent, and what clients are told.
+//! Shares that nodes which reach Redis hold back for silent ones, and what clients are told of them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use tollgate_testing::{HOUR, SECOND, charge, shape};
 
 const DAY: u64 = 24 * HOUR;
 
-/// What is held back ends after so long: not within a test.
+/// The time after which a hold-back ends: not within a test.
 const LEFT_US: u64 = HOUR;
 
 struct Fixture {

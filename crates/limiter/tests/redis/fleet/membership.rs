@@ -1,4 +1,4 @@
-//! Who is in the fleet: a node that crashed is gone at once, one that is cut off or suspended is
+//! Members of the fleet: a node that crashed is gone at once, one that is cut off or suspended is
 //! held to its own time, and a Redis that lost its data is told who was there.
 
 use std::time::Duration;

@@ -24,7 +24,7 @@ const DEED: Deed<'_> = Deed {
     detail: "viewer",
 };
 
-/// Whoever has this proof.
+/// The caller who has this proof.
 fn author(proof: AuthorProof<'_>) -> ChangeAuthor<'_> {
     ChangeAuthor {
         account: "ada",
