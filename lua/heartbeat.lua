@@ -10,8 +10,8 @@
 -- Reply  strings: 1 if this node was in the set before, or 0; then two for each node, by id in byte order: its member,
 --        and milliseconds since it was heard of.
 --
--- A member is "id:autonomy:connection": a node that was silent for autonomy milliseconds is gone. The number of the
--- connection is Redis's own: it ends only with the node's process. 0: there is none.
+-- A member is "id:autonomy:connection": a node that was silent for autonomy milliseconds is gone. The connection is
+-- "number@run", Redis's own number and its run_id: it ends only with the node's process. Empty: there is none.
 --
 -- Never: reads a caller's clock, or leaves a key behind when all nodes are gone.
 

@@ -26,7 +26,8 @@ use tollgate_wire::transport::listening_socket::AcceptingSocket;
 /// The longest that a start waits for the store, before it goes on without.
 const FIRST_CONTACT: Duration = Duration::from_secs(1);
 
-/// The longest that a worker gives permits back at its end.
+/// The longest that a worker gives permits back at its end, or two calls to the store if those may
+/// take longer.
 const LAST_CLAIMS: Duration = Duration::from_secs(1);
 
 /// The parts of a running worker that the control plane uses.
@@ -184,9 +185,10 @@ async fn work(
     if let Some(store) = store {
         // The last responses have to be settled: that takes one call, which may have to wait for
         // another.
-        let _ = timeout(2 * store.timeout(), worker.limiter.settled()).await;
+        let calls = 2 * store.timeout();
+        let _ = timeout(calls, worker.limiter.settled()).await;
         // The last worker to end gives back what the others left.
-        let _ = timeout(LAST_CLAIMS, worker.limiter.leave_permits()).await;
+        let _ = timeout(LAST_CLAIMS.max(calls), worker.limiter.leave_permits()).await;
         store.close().await;
     }
     let mut cut = 0;

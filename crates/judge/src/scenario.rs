@@ -154,7 +154,9 @@ impl Scenario {
     /// The tokens that a key may have beyond its limit; empty: none.
     pub fn conceded(self) -> &'static str {
         match self {
-            Self::Flap => "one burst more for each outage",
+            Self::Flap => {
+                "one burst more for each outage, and the tokens of the time until all nodes notice its end"
+            }
             Self::Partition => "the share of the nodes cut off more, until the others notice",
             Self::Stalls | Self::LateStore => "one burst more in the whole run",
             Self::ClusterNodeDown => {

@@ -15,7 +15,7 @@ use tracing::Dispatch;
 use crate::eventually_within;
 use crate::redis::{RedisServer, basic_arguments, free_port, reserve_port, spec_at};
 
-/// A store at `url`, with a time limit that a busy machine keeps.
+/// A store at `url`, with a time limit that a machine keeps unless it is busy.
 pub fn spec(url: String) -> RedisSpec {
     RedisSpec {
         url: url.into(),

@@ -69,16 +69,17 @@ impl Interruption {
             Duration::ZERO
         };
         let timeout_us = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
+        // Redis refills while the nodes admit their shares, and learns of those only afterwards. They
+        // notice one after the other that it answers again.
+        let refilled = plan.limit.bound(PROBE_US + timeout_us);
         match scenario {
-            // Redis refills while the nodes admit their shares, and learns of those only
-            // afterwards.
             Scenario::Flap => Some(Self {
                 faults: vec![Fault::Cut, Fault::Silence],
                 first_us: 1_000_000,
                 every_us: 2_000_000,
                 for_us: 700_000,
                 nodes: all,
-                conceded: Conceded::Each(burst),
+                conceded: Conceded::Each(refilled),
                 repaid_us: u64::MAX,
             }),
             // Until they are noticed, the nodes cut off admit their share beside the others.
@@ -106,9 +107,7 @@ impl Interruption {
                 every_us: 12_000_000,
                 for_us: 2_000_000,
                 nodes: 0,
-                // The bucket in Redis has refilled, and the nodes notice one after the other that
-                // it answers again.
-                conceded: Conceded::Each(plan.limit.bound(PROBE_US + timeout_us)),
+                conceded: Conceded::Each(refilled),
                 repaid_us: u64::MAX,
             }),
             Scenario::Stalls => Some(Self {

@@ -80,7 +80,7 @@ impl Heartbeat {
             share,
             autonomy: spec.autonomy.max(SILENCE),
             statement: None,
-            witness: Witness::new(Topology::start(spec, limits, ConnectionEvents::Silent)?),
+            witness: Witness::connect(spec)?,
             url: spec.redacted_url(),
         })
     }
@@ -146,12 +146,9 @@ impl Heartbeat {
 
     /// Announces this node: once more, where Redis is wrong about the others.
     async fn beat(&self, known: &KnownFleet) -> Result<Beat, StoreError> {
-        let own = format!(
-            "{}:{}:{}",
-            self.id,
-            self.autonomy.as_millis(),
-            self.witness.announced()
-        );
+        let connection = self.witness.announced();
+        let connection = connection.map_or_else(String::new, |known| known.to_string());
+        let own = format!("{}:{}:{connection}", self.id, self.autonomy.as_millis());
         let beat = self.call(own.clone(), &Corrections::default()).await?;
         let slot = self.hash_slot();
         let silent = beat

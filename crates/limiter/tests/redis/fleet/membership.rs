@@ -69,6 +69,31 @@ async fn a_node_that_is_suspended_keeps_its_share() {
     .await;
 }
 
+/// Another server, or the same one before it was restarted, has numbers of its own.
+#[tokio::test]
+async fn only_the_server_that_knew_a_connection_is_believed_that_it_has_ended() {
+    let server = RedisServer::start();
+    let node = LimiterNode::started(&spec(&server)).await;
+    let info = server.command(&["INFO", "server"]);
+    let mut lines = info.lines();
+    let run = lines.find_map(|line| line.strip_prefix("run_id:")).unwrap();
+    let script = "local now = redis.call('TIME')[1] * 1000
+        return redis.call('ZADD', KEYS[1], now - 2000, ARGV[1], now - 2000, ARGV[2])";
+    let here = format!("0:3600000:999999@{run}");
+    let elsewhere = "1:3600000:999999@elsewhere";
+    let added = server.command(&["EVAL", script, "1", "t:!nodes", &here, elsewhere]);
+    assert_eq!(added, ":2");
+    eventually("one has ended", || async {
+        server.command(&["ZSCORE", "t:!nodes", &here]) == "$-1"
+    })
+    .await;
+    some_beats(&server).await;
+    assert_eq!(
+        (node.share.get().nodes(), node.share.silent_ranks().len()),
+        (2, 1)
+    );
+}
+
 #[tokio::test]
 async fn a_node_is_held_to_its_own_time_not_to_that_of_another() {
     let server = RedisServer::start();

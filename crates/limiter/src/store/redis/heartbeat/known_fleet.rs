@@ -109,7 +109,7 @@ mod tests {
     /// An answer: nodes, and the milliseconds since each was heard of.
     fn beat(was_known: bool, nodes: &[(&str, u64)]) -> Beat {
         let member = |(id, age): &(&str, u64)| {
-            Member::read(&[format!("{id}:15000:0"), age.to_string()]).unwrap()
+            Member::read(&[format!("{id}:15000:"), age.to_string()]).unwrap()
         };
         Beat {
             was_known,

@@ -1,5 +1,6 @@
 //! The nodes in the set of nodes, as `lua/heartbeat.lua` lists them in its answer to a beat.
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::clock;
@@ -16,13 +17,38 @@ pub(in crate::store::redis) struct Beat {
     pub members: Vec<Member>,
 }
 
+/// A connection to Redis, which nothing but the end of its node's process closes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Connection {
+    /// The server's own number of it.
+    pub number: u64,
+    /// The run of the server, which its `INFO` tells: another one may have the same number.
+    pub run: String,
+}
+
+impl fmt::Display for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.number, self.run)
+    }
+}
+
+impl Connection {
+    fn read(text: &str) -> Option<Self> {
+        let (number, run) = text.split_once('@')?;
+        Some(Self {
+            number: number.parse().ok()?,
+            run: run.to_owned(),
+        })
+    }
+}
+
 /// A node, and when it was last heard of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::store::redis) struct Member {
-    /// "id:autonomy:connection".
+    /// "id:autonomy:connection", the last empty if there is none.
     text: String,
     id_length: usize,
-    connection: u64,
+    connection: Option<Connection>,
     heard_us: u64,
     gone_us: u64,
 }
@@ -36,7 +62,7 @@ impl Member {
         let mut parts = text.split(':');
         let id_length = parts.next()?.len();
         let autonomy_ms: u64 = parts.next()?.parse().ok()?;
-        let connection = parts.next()?.parse().ok()?;
+        let connection = Connection::read(parts.next()?);
         let age_ms: u64 = age_ms.parse().ok()?;
         let now_us = clock::monotonic_micros();
         let left_ms = autonomy_ms.saturating_sub(age_ms);
@@ -57,9 +83,9 @@ impl Member {
         &self.text[..self.id_length]
     }
 
-    /// The connection that ends with its process. `None`: it has none.
-    pub fn connection(&self) -> Option<u64> {
-        (self.connection > 0).then_some(self.connection)
+    /// The connection that ends with its process.
+    pub(super) fn connection(&self) -> Option<&Connection> {
+        self.connection.as_ref()
     }
 
     /// When it was last heard of, in microseconds of this node's monotonic clock.
@@ -91,15 +117,20 @@ mod tests {
 
     #[test]
     fn a_member_has_an_id_a_time_and_perhaps_a_connection() {
-        let member = read("ab:15000:7", "0").unwrap();
-        assert_eq!((member.id(), member.connection()), ("ab", Some(7)));
+        let member = read("ab:15000:7@f0", "0").unwrap();
+        let connection = member.connection().unwrap();
+        assert_eq!((member.id(), connection.number), ("ab", 7));
+        assert_eq!(connection.to_string(), "7@f0");
         assert_eq!(member.gone_us() - member.heard_us(), 15_000_000);
-        assert_eq!(read("ab:15000:0", "0").unwrap().connection(), None);
+        for none in ["", "0", "7", "x@f0"] {
+            let member = read(&format!("ab:15000:{none}"), "0").unwrap();
+            assert_eq!(member.connection(), None, "{none}");
+        }
     }
 
     #[test]
     fn another_form_is_no_member() {
-        for [member, age] in [["ab", "0"], ["ab:1", "0"], ["ab:x:0", "0"], ["ab:1:0", "-"]] {
+        for [member, age] in [["ab", "0"], ["ab:1", "0"], ["ab:x:", "0"], ["ab:1:", "-"]] {
             assert_eq!(read(member, age), None, "{member} {age}");
         }
     }

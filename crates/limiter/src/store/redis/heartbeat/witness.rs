@@ -4,8 +4,8 @@
 //! system closes the connection when the process ends, and Redis then has it no longer. A network
 //! that swallows everything closes nothing. Guarantees that a connection counts only where nothing
 //! stands between node and Redis that could close it for both, such as a proxy: then its address in
-//! Redis is that of this process's own socket. Guarantees that a Redis that never knew a connection
-//! is not believed that it has ended.
+//! Redis is that of this process's own socket. Guarantees that only the run of the server that knew
+//! a connection is believed that it has ended.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use fred::types::Value;
 use parking_lot::Mutex;
-use tokio::time::timeout;
 
-use crate::clock::{self, Instant};
-use crate::store::redis::heartbeat::member::Member;
+use crate::store::redis::connection::connector::{CallLimits, ConnectError, ConnectionEvents};
+use crate::store::redis::connection::spec::RedisSpec;
+use crate::store::redis::heartbeat::member::{Connection, Member};
 use crate::store::redis::topology::any_topology::Topology;
 
 /// For an answer of Redis. The next beat waits for it.
@@ -29,41 +29,42 @@ pub(super) struct Witness {
 }
 
 /// A connection as Redis knows it.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 struct KnownConnection {
-    /// 0: none is known.
-    number: u64,
+    connection: Option<Connection>,
     /// Where it comes from.
     address: String,
     /// Whether nothing stands between.
     is_direct: bool,
-    since: Instant,
 }
 
 impl Witness {
-    pub fn new(topology: Topology) -> Self {
-        Self {
-            topology,
-            known: Mutex::new(KnownConnection::new("", None)),
-        }
+    /// Starts connecting, in the current runtime, and returns at once.
+    pub fn connect(spec: &RedisSpec) -> Result<Self, ConnectError> {
+        let limits = CallLimits::strict(TIMEOUT);
+        Ok(Self {
+            topology: Topology::start(spec, limits, ConnectionEvents::Silent)?,
+            known: Mutex::default(),
+        })
     }
 
-    /// The number to announce. 0: the end of the connection would say nothing.
-    pub fn announced(&self) -> u64 {
+    /// The connection to announce. `None`: its end would say nothing.
+    pub fn announced(&self) -> Option<Connection> {
         let known = self.known.lock();
-        if known.is_direct { known.number } else { 0 }
+        known.connection.clone().filter(|_| known.is_direct)
     }
 
-    /// Learns the number of the connection. To be called when Redis has just answered: a call that
-    /// is not answered would close the connection.
+    /// Learns which connection it is.
     pub async fn look(&self, hash_slot: u16) {
-        let line = self.ask(hash_slot, vec![Value::from("INFO")]).await;
+        let line = self.ask(hash_slot, "CLIENT", vec!["INFO".into()]).await;
         let line = line.unwrap_or_default();
-        let port = self.topology.port(hash_slot);
-        let mut known = self.known.lock();
-        if !known.is_at(&line) {
-            *known = KnownConnection::new(&line, port);
+        if self.known.lock().is_at(&line) {
+            return;
         }
+        // Another connection may be to another server.
+        let server = self.ask(hash_slot, "INFO", vec!["server".into()]).await;
+        let port = self.topology.port(hash_slot);
+        *self.known.lock() = KnownConnection::new(&line, &server.unwrap_or_default(), port);
     }
 
     /// The `silent` nodes whose process has ended.
@@ -73,28 +74,37 @@ impl Witness {
         hash_slot: u16,
     ) -> Vec<Member> {
         let known = self.known.lock().clone();
-        let own_age = clock::now().saturating_duration_since(known.since);
-        // A Redis that this node reached only later may be another one.
+        let Some(own) = &known.connection else {
+            return Vec::new();
+        };
         let suspects: Vec<_> = silent
-            .filter(|member| member.connection().is_some() && member.unheard_for() < own_age)
+            .filter_map(|member| Some((member, member.connection()?)))
+            .filter(|(_, connection)| connection.run == own.run)
             .collect();
-        if suspects.is_empty() || known.number == 0 {
+        if suspects.is_empty() {
             return Vec::new();
         }
-        let numbers = suspects.iter().filter_map(|member| member.connection());
         let mut words = vec![Value::from("LIST"), Value::from("ID")];
         words.extend(
-            numbers
-                .chain([known.number])
+            suspects
+                .iter()
+                .map(|(_, connection)| connection.number)
+                .chain([own.number])
                 .map(|number| Value::from(number.to_string())),
         );
-        let list = self.ask(hash_slot, words).await.unwrap_or_default();
+        let list = self
+            .ask(hash_slot, "CLIENT", words)
+            .await
+            .unwrap_or_default();
         if !list.lines().any(|line| known.is_at(line)) {
             return Vec::new();
         }
         let mut ended = Vec::new();
-        for member in suspects {
-            if !list.lines().any(|line| number(line) == member.connection()) {
+        for (member, connection) in suspects {
+            if !list
+                .lines()
+                .any(|line| number(line) == Some(connection.number))
+            {
                 ended.push(member.clone());
             }
         }
@@ -105,30 +115,36 @@ impl Witness {
         self.topology.quit().await;
     }
 
-    /// The answer to `CLIENT` with these words. `None`: Redis did not answer, or does not permit
-    /// it.
-    async fn ask(&self, hash_slot: u16, words: Vec<Value>) -> Option<String> {
-        let call = self.topology.command(hash_slot, "CLIENT", words);
-        timeout(TIMEOUT, call).await.ok()?.ok()
+    /// The answer to a command. `None`: Redis did not answer, or does not permit it.
+    async fn ask(&self, hash_slot: u16, name: &'static str, words: Vec<Value>) -> Option<String> {
+        self.topology.command(hash_slot, name, words).await.ok()
     }
 }
 
 impl KnownConnection {
-    /// The connection that Redis describes in `line`, which was opened to this `port`. Of another
-    /// line: none.
-    fn new(line: &str, port: Option<u16>) -> Self {
+    /// The connection that Redis describes in `line`, to the `server` that describes itself so, and
+    /// was opened to this `port`. Of other lines: none.
+    fn new(line: &str, server: &str, port: Option<u16>) -> Self {
         let address = field(line, "addr").unwrap_or_default();
+        let mut lines = server.lines();
+        let run = lines.find_map(|line| line.strip_prefix("run_id:"));
+        let connection = number(line).zip(run).map(|(number, run)| Connection {
+            number,
+            run: run.to_owned(),
+        });
         Self {
-            number: number(line).unwrap_or(0),
+            is_direct: connection.is_some() && is_own_socket(address, port),
+            connection,
             address: address.to_owned(),
-            is_direct: is_own_socket(address, port),
-            since: clock::now(),
         }
     }
 
     /// Whether Redis describes this connection in `line`.
     fn is_at(&self, line: &str) -> bool {
-        number(line) == Some(self.number) && field(line, "addr") == Some(&*self.address)
+        self.connection
+            .as_ref()
+            .is_some_and(|own| number(line) == Some(own.number))
+            && field(line, "addr") == Some(&*self.address)
     }
 }
 
