@@ -47,11 +47,10 @@ release: ## build what is shipped, with all optimisation; ten minutes
 quick: ## the tests that need no server: half a minute after the build
 	scripts/run-tests --workspace --all-features --lib
 
-# LARGE=on also runs the tests that fill databases for minutes, and BESIDE a command with the time that tests leave, as CI
-# does both.
+# LARGE=on also runs the tests that fill databases for minutes, as CI does.
 test: ## every test but the large ones (LARGE=on: those too); installs redis-server, redis-cli, openssl, faketime, curl, nginx, h2load, promtool, strace, PostgreSQL and MariaDB where they are missing
 	scripts/require python3 redis-server redis-cli openssl faketime curl nginx h2load promtool strace postgres mariadbd
-	scripts/run-tests $(if $(BESIDE),--beside '$(BESIDE)') --workspace --all-features \
+	scripts/run-tests --workspace --all-features \
 		$(if $(LARGE),--and --workspace --all-features --test large)
 
 # What is found that is new goes beside what is committed: copy what is worth keeping into fuzz/corpus.

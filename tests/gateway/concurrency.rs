@@ -9,8 +9,6 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use serde_json::Value;
-
 use crate::process::{Gateway, curl, eventually, status};
 use tollgate_testing::redis::RedisServer;
 use tollgate_testing::{pace, turns};
@@ -113,8 +111,7 @@ fn quick(gateway: &Gateway) -> u16 {
 }
 
 fn remaining(gateway: &Gateway) -> u64 {
-    let view: Value =
-        serde_json::from_str(&curl(&[&format!("http://{}/buckets/busy", gateway.admin)])).unwrap();
+    let view = gateway.bucket("/buckets/busy");
     view["remaining"]
         .as_u64()
         .unwrap_or_else(|| panic!("{view:#}"))

@@ -8,9 +8,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use serde_json::Value;
-
-use crate::process::{Gateway, curl, eventually, status};
+use crate::process::{Gateway, eventually, status};
 use tollgate_testing::redis::RedisServer;
 
 /// Answers 200 and 401 in turn, under `/held` each once the test lets it, under `/silent` never.
@@ -98,8 +96,7 @@ routes:
 const OTHER: &str = "other: {key: {constant: all}, rate: 2/30d}";
 
 fn left(gateway: &Gateway) -> u64 {
-    let view: Value =
-        serde_json::from_str(&curl(&[&format!("http://{}/buckets/l", gateway.admin)])).unwrap();
+    let view = gateway.bucket("/buckets/l");
     view["remaining"]
         .as_u64()
         .unwrap_or_else(|| panic!("{view:#}"))

@@ -66,7 +66,7 @@ const BUCKET: &str = "/buckets/per-client?client_ip=127.0.0.1";
 const GRANT: &str = "/buckets/per-client/grant?client_ip=127.0.0.1";
 
 fn remaining(gateway: &Gateway, target: &str) -> u64 {
-    get(gateway, target)["remaining"].as_u64().unwrap()
+    gateway.bucket(target)["remaining"].as_u64().unwrap()
 }
 
 fn cli(gateway: &Gateway, args: &[&str]) -> Output {
@@ -86,12 +86,12 @@ fn text(bytes: &[u8]) -> String {
 fn reading_a_bucket_changes_nothing_and_shows_what_requests_see() {
     let redis = RedisServer::start();
     let gateway = Gateway::start(&with_redis(&redis));
-    assert_eq!(get(&gateway, BUCKET)["full"], true);
+    assert_eq!(gateway.bucket(BUCKET)["full"], true);
     assert_eq!(spend(&gateway, 3), 3);
     let stored = || redis.command(&["GET", "tollgate:per-client:127.0.0.1"]);
     let before = stored();
     assert!(before.contains(':'), "{before}");
-    let seen = get(&gateway, BUCKET);
+    let seen = gateway.bucket(BUCKET);
     assert_eq!(
         (seen["remaining"].as_u64(), seen["full"].as_bool()),
         (Some(17), Some(false))
@@ -268,7 +268,7 @@ fn a_bucket_is_shown_and_changed_by_its_clients_plan() {
     };
     assert_eq!(spend_gold(&there, 80), 80);
     let gold = format!("{BUCKET}&header.x-plan=gold");
-    let seen = get(&here, &gold);
+    let seen = here.bucket(&gold);
     assert_eq!(
         (
             &seen["remaining"],
@@ -282,7 +282,7 @@ fn a_bucket_is_shown_and_changed_by_its_clients_plan() {
         (&json!("100/h"), &json!(100))
     );
     assert_eq!(
-        get(&here, BUCKET)["note"],
+        here.bucket(BUCKET)["note"],
         "as without a plan: plans go by header.x-plan"
     );
     let by_key = "/buckets/per-client?key=per-client:127.0.0.1&header.x-plan=gold";
@@ -361,7 +361,7 @@ fn a_grant_gives_back_what_it_says_and_never_more_than_full() {
 fn without_a_store_the_nodes_own_buckets_are_shown_and_changed() {
     let gateway = Gateway::start(&routes(""));
     assert_eq!(spend(&gateway, 21), 20);
-    let seen = get(&gateway, BUCKET);
+    let seen = gateway.bucket(BUCKET);
     assert_eq!(
         (&seen["source"], &seen["remaining"], seen.get("store")),
         (&json!("local"), &json!(0), None)
@@ -406,7 +406,7 @@ fn while_the_store_is_away_reads_are_local_and_changes_are_refused() {
             (&json!(503), &json!("urn:tollgate:problem:store-away"))
         );
     }
-    assert_eq!(remaining(&gateway, BUCKET), 16);
+    assert_eq!(get(&gateway, BUCKET)["remaining"], 16);
     assert_eq!(
         gateway.metric("tollgate_admin_changes_total{action=\"reset\"}"),
         0.0

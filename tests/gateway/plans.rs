@@ -369,7 +369,7 @@ fn an_operator_sees_the_plan_and_its_source() {
         "1/s burst",
     ]);
 
-    let seen = get(&gateway, "/buckets/tenant?header.x-tenant=acme");
+    let seen = gateway.bucket("/buckets/tenant?header.x-tenant=acme");
     let policy = &seen["policy"];
     assert_eq!(
         (&policy["rate"], &policy["burst"], &policy["cost"]),

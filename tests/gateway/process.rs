@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Instant;
 
+use serde_json::Value;
 use tempfile::TempDir;
 use tollgate_testing::PATIENCE;
 pub use tollgate_testing::answer_of as eventually;
@@ -199,6 +200,16 @@ impl Gateway {
 
     pub fn has_ended(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()
+    }
+
+    /// The bucket at `target` of the admin port. A busy machine may make the store's answer late, and
+    /// the node then tells what it holds itself.
+    pub fn bucket(&self, target: &str) -> Value {
+        eventually("the store tells of its bucket", || {
+            let view = curl(&["-g", &format!("http://{}{target}", self.admin)]);
+            let view: Value = serde_json::from_str(&view).unwrap();
+            view.get("store").is_none().then_some(view)
+        })
     }
 
     /// The value of `series`, which must be there: a name that is misspelt would always read as 0.

@@ -105,8 +105,7 @@ fn limit(cost: &str) -> String {
 
 /// The tokens that are left, by the admin port.
 fn left(gateway: &Gateway) -> u64 {
-    let view: Value =
-        serde_json::from_str(&curl(&[&format!("http://{}/buckets/l", gateway.admin)])).unwrap();
+    let view = gateway.bucket("/buckets/l");
     view["remaining"]
         .as_u64()
         .unwrap_or_else(|| panic!("{view:#}"))

@@ -1,7 +1,6 @@
 //! Shares that nodes which reach Redis hold back for silent ones, and what clients are told of them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tollgate_limiter::algorithm::level::Level;
 use tollgate_limiter::algorithm::quota::Quota;
@@ -129,7 +128,6 @@ async fn a_limit_that_a_node_without_redis_does_not_admit_is_not_held_back() {
             local_us: 1,
             ..charge(&format!("limited{place}"), quota, 1)
         };
-        tokio::time::sleep(Duration::from_millis(1)).await;
         assert_eq!(fixture.take(&limited, 50).await.0, 36, "its time is over");
         let local = charge(&format!("local{place}"), quota, 1);
         assert_eq!(fixture.take(&local, 50).await.0, 9);
