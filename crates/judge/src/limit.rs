@@ -46,6 +46,12 @@ impl TestedLimit {
             .saturating_add(self.burst.get())
     }
 
+    /// Tokens that flow in within `length_us`, and the part of one.
+    pub fn tokens_in(&self, length_us: u64) -> u64 {
+        let tokens = (u128::from(length_us) * self.tokens()).div_ceil(self.period());
+        u64::try_from(tokens).unwrap_or(u64::MAX)
+    }
+
     pub fn per_second_f64(&self) -> f64 {
         self.rate.tokens.get() as f64 * 1e6 / self.rate.period_us.get() as f64
     }

@@ -95,17 +95,21 @@ impl RunPlan {
 
     /// The bound that the limit promises, by a store with such a clock.
     pub fn bound(&self, clock: ServerClock) -> AdmissionBound {
-        let quota = self.limit.rate.tokens.get();
         let period_us = self.limit.rate.period_us.get();
+        let gained = self.limit.tokens_in(clock.gained_us());
+        let quota = self.limit.rate.tokens;
         match self.counting {
-            Counting::TokenBucket => self.limit.into(),
+            Counting::TokenBucket => AdmissionBound::TokenBucket(TestedLimit {
+                burst: self.limit.burst.saturating_add(gained),
+                ..self.limit
+            }),
             Counting::FixedWindow => AdmissionBound::FixedWindow {
-                quota,
+                quota: quota.get(),
                 period_us,
                 clock,
             },
             Counting::SlidingWindow => AdmissionBound::SlidingWindow {
-                quota,
+                quota: quota.saturating_add(gained).get(),
                 width_us: period_us,
             },
             Counting::InFlight => AdmissionBound::InFlight { most: self.burst() },
@@ -238,6 +242,19 @@ mod tests {
             clients: few,
             seed: 1,
         }
+    }
+
+    #[test]
+    fn what_the_stores_clock_gains_is_within_the_bound() {
+        let limit = TestedLimit::per_second(500, 50);
+        let clock = ServerClock {
+            least_us: 0,
+            most_us: 50_100,
+        };
+        let slewed = plan(limit, Consistency::Exact).bound(clock);
+        assert_eq!(slewed, TestedLimit::per_second(500, 76).into());
+        let steady = plan(limit, Consistency::Exact).bound(ServerClock::default());
+        assert_eq!(steady, limit.into());
     }
 
     #[test]

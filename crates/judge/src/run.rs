@@ -8,7 +8,7 @@ use crate::case::Case;
 use crate::drive::load::{OfferedLoad, key_name};
 use crate::drive::node::Backing;
 use crate::drive::progress::{self, Progress};
-use crate::drive::redis_commands::{RedisCommands, servers_of};
+use crate::drive::redis_commands::clock_of;
 use crate::error::Error;
 use crate::faults::cluster::PausedMaster;
 use crate::faults::fleet::{FaultyFleet, FleetResult};
@@ -69,7 +69,7 @@ pub fn run_nodes(
         observations.expected = (observations.held.len() as f64 / used.max(f64::EPSILON)) as u64;
     }
     let calls = (calls.0 - calls_before.0, calls.1 - calls_before.1);
-    let bound = plan.bound(store_clock.or(self::store_clock(case, backing)?));
+    let store_clock = store_clock.or(self::store_clock(case, backing)?);
     let requirements = if load.spared.is_empty() {
         Vec::new()
     } else {
@@ -77,11 +77,10 @@ pub fn run_nodes(
     };
     let spared = load.spared.clone();
     let terms = RunTerms {
-        bound,
         concessions,
         spared,
         requirements,
-        ..RunTerms::new(case)
+        ..RunTerms::new(case, store_clock)
     };
     Ok(RunReport::new(&terms, &observations).with_calls(calls.0, calls.1))
 }
@@ -115,14 +114,16 @@ fn spared_requirements(observed: &Observations, outages: usize, opened: u64) -> 
     ]
 }
 
-/// The store's clock, where windows begin by it: that of Redis, or of this machine without one.
+/// The store's clock: that of Redis, or of this machine where windows begin by it.
 fn store_clock(case: &Case, backing: &Backing) -> Result<ServerClock, Error> {
+    let is_needed = case.plan.counting == Counting::FixedWindow;
     match backing {
-        _ if case.plan.counting != Counting::FixedWindow => Ok(ServerClock::default()),
-        Backing::Redis(spec) => {
-            let (servers, login) = servers_of(&spec.url).ok_or(Error::NoProxy)?;
-            RedisCommands::connect(servers.first().ok_or(Error::NoRedis)?, &login)?.clock()
-        }
+        Backing::Redis(spec) => match clock_of(&spec.url)? {
+            Some(clock) => Ok(clock),
+            None if is_needed => Err(Error::NoProxy),
+            None => Ok(ServerClock::default()),
+        },
+        _ if !is_needed => Ok(ServerClock::default()),
         Backing::Memory | Backing::Custom(_) => {
             let asked_us = clock::monotonic_micros();
             let server_us = clock::unix_micros();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tollgate_limiter::clock;
 
 /// Longer than anything here takes, shorter than anyone waits for a test.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Polls until the condition holds. Fails when it does not within `limit`.
 pub async fn eventually_within<F, C>(limit: Duration, what: &str, mut condition: C)

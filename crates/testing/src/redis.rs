@@ -128,6 +128,13 @@ impl RedisServer {
         assert_eq!(self.command(&[&user, rights].concat()), "+OK");
     }
 
+    /// The server's clock, in microseconds. A system that sets its clock slews it against the
+    /// monotonic one of a test.
+    pub fn clock_us(&self) -> u64 {
+        let script = "local now = redis.call('TIME') return now[1] * 1000000 + now[2]";
+        self.command(&["EVAL", script, "0"])[1..].parse().unwrap()
+    }
+
     /// Scripts run by their hash since the server started.
     pub fn script_calls(&self) -> u64 {
         let stats = self.command(&["INFO", "commandstats"]);

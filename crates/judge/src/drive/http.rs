@@ -28,6 +28,7 @@ use crate::drive::load::OfferedLoad;
 use crate::drive::progress::{self, Progress};
 use crate::drive::thread::{runtime, spawn};
 use crate::error::Error;
+use crate::judge::server_clock::ServerClock;
 use crate::plan::RunPlan;
 use crate::report::observations::{AnswerKind, Observation, Observations};
 use crate::report::{RunReport, RunTerms};
@@ -89,7 +90,7 @@ pub fn run_targets(
         // The one bucket that there is may have been used before: only what flows in is due.
         observed.expected = observed.expected.saturating_sub(plan.burst());
     }
-    let steady = RunTerms::new(&Case::only(Scenario::Steady, plan));
+    let steady = RunTerms::new(&Case::only(Scenario::Steady, plan), ServerClock::default());
     let terms = RunTerms {
         scenario: name,
         promise: format!(

@@ -22,6 +22,7 @@ use tollgate_limiter::store::redis::spec::RedisSpec;
 use crate::case::Case;
 use crate::drive::http::{Targets, drive};
 use crate::drive::progress::Progress;
+use crate::drive::redis_commands::clock_of;
 use crate::error::Error;
 use crate::plan::RunPlan;
 use crate::report::{RunReport, RunTerms};
@@ -83,9 +84,11 @@ pub fn run_processes(
         concurrency: NonZeroU32::MIN.max(per_node.saturating_mul(plan.nodes)),
     };
     let mut faults = ProcessFaults::new(case, clock::monotonic_micros());
+    let clock = clock_of(&redis.url)?.unwrap_or_default();
     let observed = drive(plan, &targets, report, &mut |now_us| {
         faults.step(&mut gateways, now_us)
     })?;
+    let clock = clock.or(clock_of(&redis.url)?.unwrap_or_default());
     let name = match case.scenario {
         Scenario::Suspended => case.name(),
         _ => format!("{} (kill -9)", case.name()),
@@ -93,7 +96,7 @@ pub fn run_processes(
     Ok(RunReport::new(
         &RunTerms {
             scenario: name,
-            ..RunTerms::new(case)
+            ..RunTerms::new(case, clock)
         },
         &observed,
     ))

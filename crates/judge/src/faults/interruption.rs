@@ -71,7 +71,7 @@ impl Interruption {
         let timeout_us = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
         // Redis refills while the nodes admit their shares, and learns of those only afterwards.
         // Nodes notice one after the other that it answers again.
-        let refilled = plan.limit.bound(PROBE_US + timeout_us);
+        let refilled = burst.saturating_add(plan.limit.tokens_in(PROBE_US + timeout_us));
         match scenario {
             Scenario::Flap => Some(Self {
                 faults: vec![Fault::Cut, Fault::Silence],

@@ -3,6 +3,9 @@
 //! Guarantees that the store's time of an event is within what it says: it knows no more than
 //! questions and answers show.
 
+/// A difference that small may be the time that the answers took.
+const READING_US: u64 = 1_000;
+
 /// The store's clock, by the clock of the run: how far it is ahead at least and at most, in
 /// microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,6 +23,13 @@ impl ServerClock {
         }
     }
 
+    /// Microseconds that a limit's tokens flow in for beyond those that the run's clock counted: the
+    /// clock may have been set or slewed by as much.
+    pub fn gained_us(self) -> u64 {
+        let gained_us = self.most_us.abs_diff(self.least_us);
+        if gained_us < READING_US { 0 } else { gained_us }
+    }
+
     /// The clock that was read twice, however it was set or slewed between.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
@@ -32,4 +42,18 @@ impl ServerClock {
 
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_slewed_has_gained_what_answers_do_not_take() {
+        let before = ServerClock::new(7_000_000, 100, 300);
+        assert_eq!(before.gained_us(), 0);
+        let after = ServerClock::new(17_050_000, 10_000_100, 10_000_300);
+        let gained_us = before.or(after).gained_us();
+        assert!((50_000..=50_200).contains(&gained_us), "{gained_us}");
+    }
 }

@@ -18,6 +18,8 @@ pub struct RunTerms {
     /// The promise, in words.
     pub promise: String,
     pub bound: AdmissionBound,
+    /// Microseconds by which the store's clock was set or slewed, which the bound has.
+    pub clock_gained_us: u64,
     pub concessions: Vec<Concession>,
     /// The least that is to be admitted, in per cent of what is due.
     pub least_percent: Option<f64>,
@@ -73,6 +75,9 @@ pub struct RunReport {
     pub store_calls_failed: Option<u64>,
     /// Whether calls to the store were meant to fail.
     pub fails_calls: bool,
+    /// Microseconds by which the store's clock was set or slewed. The tokens that flow in meanwhile
+    /// are within the bound.
+    pub clock_gained_us: u64,
     pub requirements: Vec<Requirement>,
     pub p50_us: u64,
     pub p99_us: u64,
@@ -134,6 +139,7 @@ impl RunReport {
             store_calls: None,
             store_calls_failed: None,
             fails_calls: terms.fails_calls,
+            clock_gained_us: terms.clock_gained_us,
             requirements: terms.requirements.clone(),
             p50_us: observed.latencies.percentile(50),
             p99_us: observed.latencies.percentile(99),
@@ -178,13 +184,14 @@ impl RunReport {
 }
 
 impl RunTerms {
-    /// The terms of a case, before what happened in its run: without its concessions and the
-    /// store's clock.
-    pub fn new(case: &Case) -> Self {
+    /// The terms of a case, by a store with such a clock, before what happened in its run: without
+    /// its concessions.
+    pub fn new(case: &Case, clock: ServerClock) -> Self {
         Self {
             scenario: case.name(),
             promise: case.promise(),
-            bound: case.plan.bound(ServerClock::default()),
+            bound: case.plan.bound(clock),
+            clock_gained_us: clock.gained_us(),
             concessions: Vec::new(),
             least_percent: case.least_percent(),
             fails_calls: case.faults.fails_calls(),
@@ -205,6 +212,7 @@ mod tests {
             scenario: "steady".to_owned(),
             promise: String::new(),
             bound: TestedLimit::per_second(per_second, 2).into(),
+            clock_gained_us: 0,
             concessions: Vec::new(),
             least_percent,
             fails_calls: false,

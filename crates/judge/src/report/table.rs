@@ -82,6 +82,13 @@ fn details(report: &RunReport) -> String {
             text.push_str(", which was not intended: an outage has terms of its own, so try a longer --store-timeout");
         }
     }
+    if report.clock_gained_us > 0 {
+        let millis = report.clock_gained_us as f64 / 1e3;
+        let _ = write!(
+            text,
+            "; Redis's clock was set or slewed by {millis:.1} ms, whose tokens are allowed"
+        );
+    }
     if report.over > report.over_terms {
         let _ = write!(
             text,
@@ -158,6 +165,7 @@ mod tests {
             concessions: Vec::new(),
             least_percent: Some(97.0),
             fails_calls: scenario == "flap",
+            clock_gained_us: 0,
             spared: Vec::new(),
             requirements: Vec::new(),
         };
