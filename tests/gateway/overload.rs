@@ -10,8 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::process::{Gateway, curl, eventually, status};
-
-const PATIENCE: Duration = Duration::from_secs(20);
+use tollgate_testing::PATIENCE;
 
 /// An upstream that answers each request on a connection of its own, and none while somebody holds
 /// `gate` to write.

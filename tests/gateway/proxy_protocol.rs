@@ -3,13 +3,11 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
-use std::time::Duration;
 
+use tollgate_testing::PATIENCE;
 use tollgate_testing::topology::CertificateAuthority;
 
 use crate::process::{Gateway, eventually};
-
-const PATIENCE: Duration = Duration::from_secs(20);
 
 fn start(trusted: &str) -> Gateway {
     start_with(trusted, "header_timeout: 1s")

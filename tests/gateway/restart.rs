@@ -7,7 +7,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
@@ -15,8 +14,7 @@ use http_body_util::Empty;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
 use crate::process::{Gateway, curl, eventually, status};
-
-const PATIENCE: Duration = Duration::from_secs(20);
+use tollgate_testing::PATIENCE;
 
 /// A gateway that can be taken over from at a socket in `folder`.
 fn routes(folder: &Path, workers: usize, more: &str) -> String {

@@ -5,13 +5,11 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
 
+use tollgate_testing::PATIENCE;
 use tollgate_testing::topology::CertificateAuthority;
 
 use crate::process::{Gateway, eventually};
-
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The output of curl, and its complaints.
 struct Seen {

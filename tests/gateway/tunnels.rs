@@ -3,14 +3,12 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
-use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::Value;
 
 use crate::process::{Gateway, eventually, status};
-
-const PATIENCE: Duration = Duration::from_secs(20);
+use tollgate_testing::PATIENCE;
 
 /// An upstream that switches to a protocol in which everything is sent back, where it is asked to.
 fn upstream() -> SocketAddr {

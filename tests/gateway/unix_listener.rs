@@ -7,14 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use tempfile::TempDir;
+use tollgate_testing::PATIENCE;
 use tollgate_testing::topology::CertificateAuthority;
 
 use crate::process::{Gateway, curl, eventually};
-
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A path for a socket, and keys of its listener.
 struct Socket {

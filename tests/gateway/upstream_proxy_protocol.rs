@@ -3,15 +3,13 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
+use tollgate_testing::PATIENCE;
 use tollgate_testing::nginx::NginxServer;
 use tollgate_testing::raw_http2::{END_STREAM, FrameClient, request};
 use tollgate_testing::topology::CertificateAuthority;
 
 use crate::process::{Gateway, curl};
-
-const PATIENCE: Duration = Duration::from_secs(20);
 
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 
