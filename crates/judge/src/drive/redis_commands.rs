@@ -51,7 +51,8 @@ pub fn clock_of(url: &str) -> Result<Option<ServerClock>, Error> {
         return Ok(None);
     };
     let server = servers.first().ok_or(Error::NoRedis)?;
-    RedisCommands::connect(server, &login)?.clock().map(Some)
+    let server = RedisCommands::connect(server, &login);
+    server.map_err(|_| Error::NoRedis)?.clock().map(Some)
 }
 
 impl RedisCommands {
