@@ -23,8 +23,8 @@ impl ServerClock {
         }
     }
 
-    /// Microseconds that a limit's tokens may flow in for beyond those that the run's clock counted:
-    /// the clock was set or slewed.
+    /// Microseconds by which it was set or slewed, in which tokens flow in beside those of the run's
+    /// own clock.
     pub fn gained_us(self) -> u64 {
         let gained_us = self.most_us.abs_diff(self.least_us);
         if gained_us < READING_US { 0 } else { gained_us }
