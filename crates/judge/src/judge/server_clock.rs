@@ -23,8 +23,7 @@ impl ServerClock {
         }
     }
 
-    /// Microseconds by which it was set or slewed, in which tokens flow in beside those of the run's
-    /// own clock.
+    /// Microseconds by which it was set or slewed: tokens flow in meanwhile, too.
     pub fn gained_us(self) -> u64 {
         let gained_us = self.most_us.abs_diff(self.least_us);
         if gained_us < READING_US { 0 } else { gained_us }
