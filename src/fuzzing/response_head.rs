@@ -1,4 +1,4 @@
-//! The head of an upstream's response: the same however it arrives, and framed in one way.
+//! The head of an upstream's response: read alike, framing included, whole or in pieces.
 
 use bytes::BytesMut;
 
@@ -9,6 +9,7 @@ use tollgate_proxy::upstream::bounds::RESPONSE_HEAD as BOUNDS;
 /// A head that arrives in two pieces is read like one that arrives whole.
 pub fn pieces_make_no_difference(data: &[u8]) {
     let (bytes, place) = split(data);
+    // A response to HEAD has no body.
     for to_head in [false, true] {
         let mut read = BytesMut::from(bytes);
         let whole = HeadReader::default().take(&mut read, to_head, &BOUNDS);
@@ -26,12 +27,14 @@ pub fn pieces_make_no_difference(data: &[u8]) {
             Err(refused) => Err(refused),
         };
         if bytes.len() > BOUNDS.bytes {
-            // The bound may be met before another fault, or after it.
+            // The head is too long, and may be malformed as well: which of both is told depends on
+            // the cut.
             return;
         }
         match (whole, pieces) {
             (Ok(None), Ok(None)) | (Err(_), Err(_)) => {}
-            // The second piece is not parsed before the section ends, or is much longer.
+            // After a piece that was not whole, the reader parses again only at an empty line, or
+            // when there is much more: it has not seen the fault yet.
             (Err(_), Ok(None)) => {
                 piecewise.extend_from_slice(b"\r\n\r\n");
                 assert!(reader.take(&mut piecewise, to_head, &BOUNDS).is_err());

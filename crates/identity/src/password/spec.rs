@@ -1,4 +1,4 @@
-//! Users and their passwords as data.
+//! Basic authentication as an operator configures it.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -12,16 +12,16 @@ use crate::method::{CredentialFile, CredentialFormat, CredentialPlace, MethodSpe
 /// Where requests carry user name and password (RFC 7617).
 pub const PLACE: CredentialPlace = CredentialPlace::Scheme("Basic");
 
-/// Users of `Authorization: Basic`.
+/// The requests that `Authorization: Basic` authenticates, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BasicSpec {
     /// The file that has their names and the hashes of their passwords.
     pub users: PathBuf,
-    /// Without quotes and backslashes.
+    /// The name of the realm in the challenge. The configuration refuses quotes and backslashes.
     pub realm: Arc<str>,
-    /// How long a password that was right is not hashed again.
+    /// How long a password that was right is accepted without hashing it again.
     pub remember: Duration,
-    /// The attempts of a client address and at a user name that may fail.
+    /// The limit of failed attempts. Each client address has a bucket, and each user name another.
     pub failed_attempts: TokenBucket,
 }
 

@@ -1,5 +1,9 @@
 //! Claims permits for this node from the fleet's store, renews the claims, and gives permits back.
 //!
+//! A permit is a place of a limit of requests in flight. A claim tells the store how many permits
+//! of a key this node holds until a time: by a new one it takes more, keeps them, or gives some
+//! back.
+//!
 //! Guarantees that requests which need an answer share one call, each waiting no longer than its
 //! deadline. A call goes on when nobody waits for it any more: its answer is learned all the same.
 
@@ -17,32 +21,34 @@ use crate::limit::key::Key;
 use crate::node::permits::upkeep::ClaimsUnderWay;
 use crate::node::permits::{ConcurrencyPermit, PermitNeed, PermitTable, PermitWait, SHARDS};
 
-/// Permits that were not needed for so long are given back.
+/// The time between two rounds of the upkeep. Permits that no request needed from one round to the
+/// next are given back.
 const IDLE: Duration = Duration::from_millis(10);
 
-/// Permits that others wait for are given back after so long: others may come back meanwhile and go
-/// in the same call.
+/// The pause before permits that other nodes wait for are given back: requests that end meanwhile
+/// free more of them, which go in the same call.
 const URGENT: Duration = Duration::from_millis(1);
 
-/// Between two looks for permits whose time ends soon. Each looks at one part of the keys.
+/// The time between two looks for claims to renew. Each is at one shard of the keys, so that all
+/// are looked at every 400 ms: a claim lasts for three seconds.
 const RENEWALS: Duration = Duration::from_millis(400 / SHARDS as u64);
 
-/// Keys of one call of the upkeep: more would hold up the calls of requests in the store.
+/// Keys of one call of the upkeep at most: more would hold up the calls of requests in the store.
 const KEYS_OF_A_CALL: usize = 64;
 
-/// Calls of the upkeep at a time.
+/// Calls of the upkeep at a time at most.
 const CALLS_AT_A_TIME: usize = 8;
 
 /// The task that renews claims and returns spare permits. There is one at a time; when it is
 /// dropped with its runtime, another may start.
 struct Upkeep {
     client: Arc<StoreClient>,
-    /// Dropped before its end.
+    /// Until [`Self::run`] has ended: dropped before, its runtime has ended, and another may start.
     is_running: bool,
 }
 
-/// Takes one of the fleet's permits, if there is one. `None`: the store did not answer by
-/// `deadline`.
+/// Takes one of the fleet's permits, if one is free, and says how much of the limit is left.
+/// `None`: the store failed, or did not answer by `deadline`.
 pub(crate) async fn claim_permit(
     client: &Arc<StoreClient>,
     need: &PermitNeed,
@@ -60,19 +66,20 @@ pub(crate) async fn claim_permit(
     timeout_at(deadline, waiting.outcome()).await.ok()?
 }
 
-/// Claims permits of `key` until nobody waits for them whom no claim asked for. Requests that come
-/// before this runs are in the first claim.
+/// Claims permits of `key` again and again, until a claim has asked for each request that waits.
+/// Requests that come before this runs are in the first claim.
 async fn claim_for_waiters(client: Arc<StoreClient>, key: Key) {
     while let Some(claims) = client.node.permits.claim_for_waiters(&key) {
-        if call(&client, claims).await.is_empty() {
+        if send_claims(&client, claims).await.is_empty() {
             return;
         }
     }
 }
 
-/// Claims in one call. Returns the keys that somebody waits for still.
-async fn call(client: &StoreClient, mut claims: ClaimsUnderWay) -> Vec<Key> {
-    // While their server is away, a later upkeep claims again.
+/// Sends claims in one call, all for keys on one server. Returns the keys for which requests still
+/// wait.
+async fn send_claims(client: &StoreClient, mut claims: ClaimsUnderWay) -> Vec<Key> {
+    // A server that is away is not asked. The upkeep claims again later.
     let away = claims
         .first()
         .is_some_and(|claim| client.has_permits_away(&claim.key));
@@ -84,14 +91,14 @@ async fn call(client: &StoreClient, mut claims: ClaimsUnderWay) -> Vec<Key> {
     claims.end(granted.as_deref())
 }
 
-/// Claims in as many calls as needed, several at a time.
-async fn call_all(client: &Arc<StoreClient>, claims: ClaimsUnderWay) {
+/// Sends claims in as many calls as needed, several at a time.
+async fn send_all(client: &Arc<StoreClient>, claims: ClaimsUnderWay) {
     let mut parts = claims.split(KEYS_OF_A_CALL, |claim| {
         client.store.server_of_permits(&claim.key)
     });
     while !parts.is_empty() {
-        let now = parts.split_off(parts.len().saturating_sub(CALLS_AT_A_TIME));
-        for key in join_all(now.into_iter().map(|claims| call(client, claims)))
+        let batch = parts.split_off(parts.len().saturating_sub(CALLS_AT_A_TIME));
+        for key in join_all(batch.into_iter().map(|claims| send_claims(client, claims)))
             .await
             .concat()
         {
@@ -115,7 +122,8 @@ pub(crate) fn keep_claims(client: &Arc<StoreClient>) {
     }
 }
 
-/// Gives back all permits that no request uses, at the end of the process.
+/// Gives back all permits that no request uses, at the end of the process. Each key is offered
+/// once, also to a store that is away; the caller bounds the time.
 pub(crate) async fn leave_permits(client: &Arc<StoreClient>) {
     let table = &client.node.permits;
     loop {
@@ -129,7 +137,7 @@ pub(crate) async fn leave_permits(client: &Arc<StoreClient>) {
         if claims.is_empty() {
             ended.await;
         } else {
-            call_all(client, claims).await;
+            send_all(client, claims).await;
         }
     }
 }
@@ -138,14 +146,14 @@ impl Upkeep {
     async fn run(mut self) {
         let client = self.client.clone();
         let table = self.client.node.permits.clone();
-        let mut part = 0;
+        let mut shard = 0;
         let mut renews_at = clock::now();
         loop {
             let (claims, again) = table.claims_on_visit();
-            call_all(&client, claims).await;
+            send_all(&client, claims).await;
             if clock::now() >= renews_at {
-                call_all(&client, table.renewals(part)).await;
-                (part, renews_at) = (part + 1, renews_at + RENEWALS);
+                send_all(&client, table.renewals(shard)).await;
+                (shard, renews_at) = ((shard + 1) % SHARDS, renews_at + RENEWALS);
                 if table.end_upkeep() {
                     self.is_running = false;
                     return;

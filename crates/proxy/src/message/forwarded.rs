@@ -23,9 +23,10 @@ pub struct ClientOrigin {
     /// The address at the other end of the connection.
     pub peer: IpAddr,
     pub peer_trusted: bool,
-    /// The scheme of the connection.
+    /// The scheme of the connection. The listener of a TLS connection sets it, and `client`,
+    /// afterwards.
     pub scheme: RequestScheme,
-    /// The client's certificate. `None`: the client has not authenticated itself.
+    /// The certificate that the client showed. `None`: the client has not authenticated itself.
     pub client: Option<Arc<ClientIdentity>>,
 }
 
@@ -43,7 +44,8 @@ impl ClientOrigin {
         Self::behind(headers, peer.ip(), trusted.map(|trusted| &trusted.proxies))
     }
 
-    /// `trusted`: the proxies beside the peer, if that is one.
+    /// `trusted`: the proxies whose addresses in `X-Forwarded-For` are skipped. `None`: the peer is
+    /// not trusted, and no header is read.
     fn behind(headers: &HeaderMap, peer: IpAddr, trusted: Option<&TrustedProxies>) -> Self {
         let client_ip = trusted.map_or(peer, |trusted| trusted.client_behind(headers, peer));
         Self {
@@ -55,8 +57,8 @@ impl ClientOrigin {
         }
     }
 
-    /// The scheme by which the client reached the outermost proxy that is trusted, as
-    /// `X-Forwarded-Proto` says; else that of the connection.
+    /// The first scheme of `X-Forwarded-Proto`, if the peer is trusted; else that of the
+    /// connection. The outermost proxy must replace what its client sent.
     pub fn forwarded_scheme<'h>(&self, headers: &'h HeaderMap) -> &'h str {
         if self.peer_trusted
             && let Some(value) = headers.get(X_FORWARDED_PROTO)
@@ -71,8 +73,9 @@ impl ClientOrigin {
     }
 }
 
-/// Whether a value of `Forwarded` is a list of elements that every reader reads alike (RFC 7239
-/// §4), white space around semicolons aside, which many proxies write.
+/// Whether a value of `Forwarded` is well formed (RFC 7239 §4), so that an element behind it is
+/// read as one by every reader. White space around semicolons is let pass, since many proxies write
+/// it.
 pub fn is_forwarded(list: &[u8]) -> bool {
     let mut rest = list;
     loop {
@@ -93,6 +96,7 @@ fn after_pair(bytes: &[u8]) -> Option<&[u8]> {
     let equals = memchr::memchr(b'=', bytes)?;
     let value = &bytes[equals + 1..];
     let end = match value.strip_prefix(b"\"") {
+        // Both quotation marks.
         Some(quoted) => 2 + end_of_quoted(quoted)?,
         None => {
             let end = value.iter().position(|byte| !syntax::is_token_byte(*byte));
@@ -106,7 +110,8 @@ fn after_pair(bytes: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The place of the quotation mark that ends a quoted string (RFC 9110 §5.6.4).
+/// The place of the quotation mark that ends a quoted string (RFC 9110 §5.6.4), in the text behind
+/// the first one. `None`: none does.
 fn end_of_quoted(text: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {

@@ -20,17 +20,18 @@ use tokio::time::timeout_at;
 use super::discovery::own_ports;
 use tollgate_limiter::clock::{self, Instant};
 
-/// How long an answer is used. The system's resolver tells no TTL; Envoy refreshes as often by
-/// default.
+/// How long an answer is used before the name is looked up again. The system's resolver tells no
+/// TTL; Envoy refreshes as often by default.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// An answer that is older by less is used while the next lookup is under way.
+/// How long after [`FRESH`] an answer is still given at once, while the next lookup is under way.
 const STALE: Duration = Duration::from_secs(60);
 
 /// How long a failed lookup is not tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// A lookup that takes longer is not waited for by those who have an older answer, however old.
+/// How long a request waits for a lookup if there is an answer that is older than [`FRESH`] and
+/// [`STALE`]. Then it takes that one.
 const SLOW: Duration = Duration::from_secs(1);
 
 /// Lookups under way in the whole process. Each holds a thread, since the system's resolver blocks.
@@ -48,7 +49,7 @@ type HostAndPort = (Box<str>, u16);
 /// Looks names up.
 pub struct Resolver {
     look_up: Box<LookUp>,
-    /// Read by all threads: tests pause the time of theirs only.
+    /// The clock. A test pauses the time of its own thread only, and lookups run on others.
     now: Box<Clock>,
     names: Mutex<HashMap<HostAndPort, Weak<ResolvedName>>>,
     under_way: AtomicUsize,
@@ -61,26 +62,26 @@ pub struct ResolvedName {
     port: u16,
     resolver: Arc<Resolver>,
     answer: Mutex<LookupAnswer>,
-    changed: Notify,
+    lookup_ended: Notify,
 }
 
 #[derive(Default)]
 struct LookupAnswer {
     addresses: Option<Addresses>,
-    /// Until then, the addresses are used while a lookup is under way.
+    /// Until then, nobody waits for a lookup.
     recent_until: Option<Instant>,
     /// The error of the last lookup, if it failed.
     error: Option<Arc<str>>,
-    /// Until then, it is not looked up again.
-    fresh_until: Option<Instant>,
-    /// Since when a lookup is under way.
-    since: Option<Instant>,
+    /// No lookup starts before: [`FRESH`] after a success, [`RETRY_AFTER`] after a failure.
+    next_lookup_at: Option<Instant>,
+    /// When the lookup began that is under way.
+    looking_up_since: Option<Instant>,
 }
 
 /// The next step for a name.
 enum LookupStep {
     Done(io::Result<Addresses>),
-    /// Wait for the lookup, until then at most.
+    /// Wait for the lookup, until then at most. `None`: there is no older answer to take instead.
     Wait(Option<Instant>),
 }
 
@@ -95,7 +96,8 @@ struct LookupMetrics {
 struct LookupUnderWay(Arc<Resolver>);
 
 impl Resolver {
-    /// The resolver of this process. Its metrics are resolved when it is first asked for.
+    /// The resolver of this process. The first call registers its metrics, so it comes after the
+    /// recorder is installed.
     pub fn shared() -> Arc<Self> {
         static SHARED: LazyLock<Arc<Resolver>> = LazyLock::new(|| {
             Resolver::new(
@@ -131,14 +133,15 @@ impl Resolver {
                 port,
                 resolver: Arc::clone(self),
                 answer: Mutex::default(),
-                changed: Notify::new(),
+                lookup_ended: Notify::new(),
             });
             *slot = Arc::downgrade(&name);
             name
         })
     }
 
-    fn enter(self: &Arc<Self>) -> Option<LookupUnderWay> {
+    /// Counts a lookup that is about to begin. `None`: too many are under way.
+    fn begin(self: &Arc<Self>) -> Option<LookupUnderWay> {
         let entered = self
             .under_way
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
@@ -152,36 +155,39 @@ impl Resolver {
 
 impl ResolvedName {
     /// The addresses of the name: those known, if they are recent, and those of a lookup otherwise.
+    /// The first lookup is waited for however long it takes.
     ///
     /// # Errors
-    /// When no lookup has succeeded yet: why the last one failed.
+    /// When no lookup has succeeded yet: why the last one failed, or why none could begin.
     pub async fn addresses(self: &Arc<Self>) -> io::Result<Addresses> {
         loop {
-            let mut changed = pin!(self.changed.notified());
-            changed.as_mut().enable();
+            let mut ended = pin!(self.lookup_ended.notified());
+            ended.as_mut().enable();
             match self.step() {
                 LookupStep::Done(result) => return result,
-                LookupStep::Wait(None) => changed.await,
+                LookupStep::Wait(None) => ended.await,
                 // Too slow: the next step takes the older answer.
-                LookupStep::Wait(Some(until)) => drop(timeout_at(until, changed).await),
+                LookupStep::Wait(Some(until)) => drop(timeout_at(until, ended).await),
             }
         }
     }
 
+    /// Takes the answer that is there, or begins a lookup, under the lock that the end of the
+    /// lookup waits for.
     fn step(self: &Arc<Self>) -> LookupStep {
         let now = (self.resolver.now)();
         let mut answer = self.answer.lock();
-        if answer.since.is_none() {
-            if answer.fresh_until.is_some_and(|until| now < until) {
+        if answer.looking_up_since.is_none() {
+            if answer.next_lookup_at.is_some_and(|until| now < until) {
                 return LookupStep::Done(answer.result());
             }
             if let Err(error) = self.start() {
                 return LookupStep::Done(answer.addresses.clone().ok_or(error));
             }
-            answer.since = Some(now);
+            answer.looking_up_since = Some(now);
         }
         let is_recent = answer.recent_until.is_some_and(|until| now < until);
-        match (&answer.addresses, answer.since) {
+        match (&answer.addresses, answer.looking_up_since) {
             (Some(older), Some(since)) if is_recent || since + SLOW <= now => {
                 LookupStep::Done(Ok(Arc::clone(older)))
             }
@@ -190,9 +196,10 @@ impl ResolvedName {
         }
     }
 
-    /// Starts a lookup on a thread of its own: the end of no runtime has to wait for it.
+    /// Starts a lookup on a thread of its own: the end of a runtime would wait for a blocking task
+    /// whose resolver hangs.
     fn start(self: &Arc<Self>) -> io::Result<()> {
-        let Some(under_way) = self.resolver.enter() else {
+        let Some(under_way) = self.resolver.begin() else {
             self.resolver.metrics.refused.increment(1);
             return Err(io::Error::other("too many lookups of names are under way"));
         };
@@ -217,13 +224,13 @@ impl ResolvedName {
         };
         let now = (self.resolver.now)();
         let mut answer = self.answer.lock();
-        answer.since = None;
+        answer.looking_up_since = None;
         match result {
             Ok(found) => {
                 self.resolver.metrics.resolved.increment(1);
                 answer.addresses = Some(found.into());
                 answer.error = None;
-                answer.fresh_until = Some(now + FRESH);
+                answer.next_lookup_at = Some(now + FRESH);
                 answer.recent_until = Some(now + FRESH + STALE);
             }
             Err(error) => {
@@ -233,17 +240,17 @@ impl ResolvedName {
                     tracing::warn!(host = %self.host, %error, kept, "a name cannot be resolved");
                 }
                 answer.error = Some(error.to_string().into());
-                answer.fresh_until = Some(now + RETRY_AFTER);
+                answer.next_lookup_at = Some(now + RETRY_AFTER);
             }
         }
         drop(answer);
-        self.changed.notify_waiters();
+        self.lookup_ended.notify_waiters();
     }
 }
 
 impl ResolvedName {
-    /// The addresses that servers can have. `localhost` is no name of DNS (RFC 6761 §6.3): who
-    /// writes that means this machine.
+    /// The addresses without those that no distant server can have, such as loopback ones.
+    /// `localhost` keeps them: it is no name of DNS (RFC 6761 §6.3), but this machine.
     fn server_addresses(&self, found: Vec<SocketAddr>) -> Vec<SocketAddr> {
         if self.host.eq_ignore_ascii_case("localhost") {
             return found;

@@ -1,6 +1,6 @@
 //! Sends lines to a syslog, each as a datagram.
 //!
-//! Guarantees that a syslog that is away, or takes nothing, keeps the log's thread for a bounded
+//! Guarantees that a syslog that is away, or takes nothing, blocks the log's thread for a bounded
 //! time per batch.
 
 use std::io;
@@ -16,12 +16,11 @@ use super::receiver::ReceiverLookup;
 use super::timestamp::CalendarTime;
 use tollgate_limiter::clock::{self, Instant};
 
-/// Longest time for a local syslog to make room for a datagram, and for a resolver to find a
-/// distant syslog.
+/// The longest time that one datagram may block, and that a resolver may take while no socket is
+/// open.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The time for which a socket sends to the address that a name had. No event says that the name
-/// has another address by now.
+/// The time for which the address of a name is used. UDP gives no sign when the name moves.
 const FRESH: Duration = Duration::from_secs(30);
 
 /// Severity 6 (informational) of facility 16 (local0), as in HAProxy's examples and RFC 5424
@@ -34,8 +33,8 @@ const LONGEST_HOST: usize = 255;
 /// Sends each line as a datagram of syslog.
 pub struct SyslogSender {
     socket: SyslogSocket,
-    /// Host, program and process, as they stand in each datagram.
-    names: String,
+    /// The part of the header behind the time, the same in each datagram.
+    header_tail: String,
     datagram: Vec<u8>,
 }
 
@@ -61,7 +60,7 @@ impl SyslogSender {
     pub fn udp(lookup: ReceiverLookup) -> Self {
         let host = host_name();
         let host = if host.is_empty() { "-" } else { &host };
-        let names = format!(" {host} tollgate {} access - ", std::process::id());
+        let header_tail = format!(" {host} tollgate {} access - ", std::process::id());
         let target = UdpTarget {
             lookup,
             socket: None,
@@ -70,31 +69,31 @@ impl SyslogSender {
         };
         Self {
             socket: SyslogSocket::Udp(target),
-            names,
+            header_tail,
             datagram: Vec::new(),
         }
     }
 
-    /// A sender to the syslog of this machine, which knows the host.
+    /// A sender to the syslog of this machine, which adds the host's name itself.
     pub fn unix(path: &Path) -> Self {
-        let names = format!(" tollgate[{}]: ", std::process::id());
+        let header_tail = format!(" tollgate[{}]: ", std::process::id());
         Self {
             socket: SyslogSocket::Unix {
                 path: path.to_owned(),
                 socket: None,
             },
-            names,
+            header_tail,
             datagram: Vec::new(),
         }
     }
 
-    /// Sends whole lines. Once the syslog does not answer, the remaining lines are lost: each would
-    /// wait as long.
+    /// Sends whole lines. After an error other than that of a line too long or of an earlier one,
+    /// the remaining lines are lost: each might block for [`PATIENCE`] again.
     pub fn send(&mut self, lines: &[u8]) -> WriteOutcome {
         let time = CalendarTime::new(clock::wall());
         let mut outcome = WriteOutcome::default();
         let mut left = lines;
-        let mut was_refused = false;
+        let mut is_retried = false;
         while let Some(end) = left.iter().position(|byte| *byte == b'\n') {
             self.compose(time, &left[..end]);
             if let Err(error) = self.socket.send(&self.datagram) {
@@ -111,14 +110,14 @@ impl SyslogSender {
                     lost: outcome.lost + 1,
                     error: Some(error),
                 };
-                // The error is about an earlier line: this one was not sent yet. A second refusal
-                // loses it.
-                was_refused = reports_late && !was_refused;
-                if was_refused {
+                // The kernel tells that an earlier datagram was refused, which is counted as lost,
+                // and has not sent this line. A second try is its last.
+                is_retried = reports_late && !is_retried;
+                if is_retried {
                     continue;
                 }
             }
-            was_refused = false;
+            is_retried = false;
             left = &left[end + 1..];
         }
         outcome
@@ -137,7 +136,7 @@ impl SyslogSender {
             }
             SyslogSocket::Unix { .. } => time.write_syslog(datagram),
         }
-        datagram.extend_from_slice(self.names.as_bytes());
+        datagram.extend_from_slice(self.header_tail.as_bytes());
         datagram.extend_from_slice(line);
     }
 }
@@ -176,8 +175,8 @@ impl SyslogSocket {
 }
 
 impl UdpTarget {
-    /// The socket. An open socket is kept while the resolver does not answer, and never waits for
-    /// the resolver.
+    /// The socket. While one is open, a name is looked up anew without waiting for the answer, with
+    /// each line until there is one.
     fn open(&mut self) -> io::Result<&UdpSocket> {
         let open = match self.socket.take() {
             Some(open) if !self.lookup.is_by_name() || clock::now() < self.stale_at => open,
@@ -187,7 +186,7 @@ impl UdpTarget {
         Ok(self.socket.insert(open))
     }
 
-    /// A socket to the first address that can be reached.
+    /// A socket to the first address to which this machine has a route.
     fn connect(&mut self, patience: Duration) -> io::Result<UdpSocket> {
         let mut failure = io::ErrorKind::NotFound.into();
         for address in self.lookup.find(patience)? {

@@ -58,12 +58,12 @@ impl PermitTable {
         (self.under_way(claims), again)
     }
 
-    /// Claims of the `part`-th of [`SHARDS`] parts of the keys whose permits expire soon. Forgets
+    /// Claims of the keys of a shard whose permits expire soon. Forgets
     /// idle keys.
-    pub(crate) fn renewals(self: &Arc<Self>, part: usize) -> ClaimsUnderWay {
+    pub(crate) fn renewals(self: &Arc<Self>, shard: usize) -> ClaimsUnderWay {
         let mut claims = Vec::new();
         let now_us = clock::monotonic_micros();
-        let mut shard = self.shards[part % SHARDS].lock();
+        let mut shard = self.shards[shard % SHARDS].lock();
         shard.pools.retain(|_, pool| !pool.is_idle(now_us));
         for (key, pool) in &mut shard.pools {
             let claim = pool.renewal(|| self.next_turn(), now_us.saturating_add(RENEW_US));

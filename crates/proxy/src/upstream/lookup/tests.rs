@@ -34,7 +34,7 @@ fn address(last: u8) -> SocketAddr {
 
 /// Waits until no lookup is under way.
 async fn settled(name: &ResolvedName) {
-    while name.answer.lock().since.is_some() {
+    while name.answer.lock().looking_up_since.is_some() {
         tokio::task::yield_now().await;
     }
 }

@@ -1,7 +1,7 @@
 //! The routes that each listener serves.
 //!
-//! Guarantees that no request finds a route which its listener does not serve. A look-up costs
-//! nothing more: listeners that serve all routes share a table.
+//! Guarantees that no request finds a route which its listener does not serve. Where no route names
+//! a listener, all share one table.
 
 use std::sync::Arc;
 
@@ -12,8 +12,9 @@ use crate::route::Route;
 pub struct ListenerTables(Vec<Arc<RouteTable>>);
 
 impl ListenerTables {
-    /// Builds the tables of the `listeners`, given by their names. `RouteLookup::Route` indexes
-    /// `routes`.
+    /// Builds the tables of the `listeners`, given by their names. `None`: a listener without a
+    /// name, which serves the routes that name none. Each table finds a route by its place in
+    /// `routes`, also if it has only some of them.
     pub fn build(routes: &[Arc<Route>], listeners: &[Option<Arc<str>>]) -> Self {
         let mut tables = Vec::with_capacity(listeners.len());
         if routes.iter().all(|route| route.listeners.is_empty()) {
@@ -28,7 +29,7 @@ impl ListenerTables {
         Self(tables)
     }
 
-    /// The routes of the listener at a place in the configuration.
+    /// The table of the listener at this place among those given.
     pub fn table(&self, listener: usize) -> &RouteTable {
         &self.0[listener]
     }

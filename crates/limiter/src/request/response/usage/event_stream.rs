@@ -1,7 +1,9 @@
-//! Splits an event stream (`text/event-stream`) that comes in pieces into the data of its events.
+//! Splits an event stream (`text/event-stream`) that comes in pieces into the data of its events,
+//! in which a response may say what it used.
 //!
-//! Guarantees the lines, line ends and fields of the HTML standard (§9.2.6), however the stream is
-//! cut, and that nothing of them is kept.
+//! Guarantees to read lines as the HTML standard does (§9.2.6), however the stream is cut, but for
+//! a line `data` without a colon, which adds no line feed, and a byte order mark, which hides the
+//! first line. Guarantees to keep no byte of the stream.
 
 const DATA: &[u8] = b"data:";
 
@@ -9,13 +11,13 @@ const DATA: &[u8] = b"data:";
 #[derive(Debug, Default)]
 pub(crate) struct EventStream {
     line: LineState,
-    /// A line feed now belongs to the end of the line before.
+    /// The last byte was a carriage return: a line feed now belongs to the same line end.
     after_return: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LineState {
-    /// The first bytes of it were read, so many, and they are those of `data:`.
+    /// This many bytes of the line were read, all like those of `data:`.
     Begun(usize),
     /// Behind the colon, where one space is left out.
     Colon,
@@ -28,8 +30,9 @@ enum LineState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamPart<'p> {
     Data(&'p [u8]),
-    /// The event's data goes on with a line feed, if it goes on.
+    /// The end of a line of data. If the event has another one, a line feed stands between them.
     LineEnd,
+    /// An empty line. There may have been no data before it.
     EventEnd,
 }
 
