@@ -248,7 +248,7 @@ fn what_is_not_for_this_sign_in_is_refused() {
     );
     let log = house.sign_in("root").get("/console/audit").body;
     assert!(
-        log.contains("refuses the code") && !log.contains("555"),
+        log.contains("refuses the code") && !log.contains("call_555"),
         "{log}"
     );
 }
