@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use fred::types::Value;
 use parking_lot::Mutex;
+use tokio::time::timeout;
 
 use crate::store::redis::connection::connector::{CallLimits, ConnectError, ConnectionEvents};
 use crate::store::redis::connection::spec::RedisSpec;
@@ -21,6 +22,10 @@ use crate::store::redis::topology::any_topology::Topology;
 
 /// For an answer of Redis. The next beat waits for it.
 const TIMEOUT: Duration = Duration::from_millis(200);
+
+/// A connection that owes an answer is replaced only after this. Packets are lost before a network
+/// fails, and a node that is cut off must not have closed its connection just then.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The port of a Unix socket, to the client library.
 const NO_PORT: u16 = 0;
@@ -44,7 +49,7 @@ struct KnownConnection {
 impl Witness {
     /// Starts connecting, in the current runtime, and returns at once.
     pub fn connect(spec: &RedisSpec) -> Result<Self, ConnectError> {
-        let limits = CallLimits::strict(TIMEOUT);
+        let limits = CallLimits::strict(PATIENCE);
         Ok(Self {
             topology: Topology::start(spec, limits, ConnectionEvents::Silent)?,
             known: Mutex::default(),
@@ -114,13 +119,15 @@ impl Witness {
         ended
     }
 
+    /// Closes the connection. Nothing waits for a Redis that is slow: the process ends.
     pub async fn quit(&self) {
-        self.topology.quit().await;
+        drop(timeout(TIMEOUT, self.topology.quit()).await);
     }
 
     /// The answer to a command. `None`: Redis did not answer, or does not permit it.
     async fn ask(&self, hash_slot: u16, name: &'static str, words: Vec<Value>) -> Option<String> {
-        self.topology.command(hash_slot, name, words).await.ok()
+        let answer = self.topology.command(hash_slot, name, words);
+        timeout(TIMEOUT, answer).await.ok()?.ok()
     }
 }
 
