@@ -69,7 +69,7 @@ impl Interruption {
             Duration::ZERO
         };
         let timeout_us = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
-        // Redis refills while the nodes admit their shares, and learns of those only afterwards. They
+        // Redis refills while the nodes admit their shares, and learns of those only later. Nodes
         // notice one after the other that it answers again.
         let refilled = plan.limit.bound(PROBE_US + timeout_us);
         match scenario {
