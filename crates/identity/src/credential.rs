@@ -68,6 +68,9 @@ fn in_query<'a>(uri: &'a Uri, name: &str) -> FoundCredential<'a> {
 }
 
 fn in_cookie<'a>(headers: &'a HeaderMap, name: &str) -> FoundCredential<'a> {
+    if cookies(headers).any(|pair| is_disguised_cookie(pair, name)) {
+        return FoundCredential::Several;
+    }
     let values = cookies(headers).filter_map(|pair| cookie_value(pair, name));
     only(values.map(Cow::Borrowed)).unless(is_named_by_connection(headers, &COOKIE))
 }
@@ -213,6 +216,19 @@ fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
         .filter(|pair| !pair.is_empty())
 }
 
+/// Whether a pair is the cookie called `name` to some servers, and another to all others: PHP takes
+/// `api.key` for `api_key`.
+fn is_disguised_cookie(pair: &[u8], name: &str) -> bool {
+    let found = pair.split(|byte| *byte == b'=').next().unwrap_or_default();
+    str::from_utf8(found.trim_ascii())
+        .is_ok_and(|found| found != name && is_same_variable(found, name))
+}
+
+/// Whether a pair is the cookie called `name` to any server.
+fn is_cookie(pair: &[u8], name: &str) -> bool {
+    cookie_value(pair, name).is_some() || is_disguised_cookie(pair, name)
+}
+
 fn cookie_value<'a>(pair: &'a [u8], name: &str) -> Option<&'a [u8]> {
     let at = pair.iter().position(|byte| *byte == b'=')?;
     let value = pair[at + 1..].trim_ascii();
@@ -223,11 +239,11 @@ fn cookie_value<'a>(pair: &'a [u8], name: &str) -> Option<&'a [u8]> {
 }
 
 fn remove_cookie(headers: &mut HeaderMap, name: &str) {
-    if !cookies(headers).any(|pair| cookie_value(pair, name).is_some()) {
+    if !cookies(headers).any(|pair| is_cookie(pair, name)) {
         return;
     }
     let kept: Vec<&[u8]> = cookies(headers)
-        .filter(|pair| cookie_value(pair, name).is_none())
+        .filter(|pair| !is_cookie(pair, name))
         .collect();
     match HeaderValue::from_bytes(&kept.join(&b"; "[..])) {
         Ok(value) if !value.is_empty() => drop(headers.insert(COOKIE, value)),
@@ -338,6 +354,10 @@ mod tests {
             "/",
             &[("cookie", "key=a; key=b")],
         );
+        let cookie = CredentialPlace::Cookie("api_key".into());
+        for pairs in ["api.key=a; api_key=b", "api_key=b; api key", "api-key=a"] {
+            two(&cookie, "/", &[("cookie", pairs)]);
+        }
         two(
             &CredentialPlace::Scheme("Basic"),
             "/",
@@ -417,6 +437,10 @@ mod tests {
             &mut request,
         );
         assert_eq!(request.headers().keys().collect::<Vec<_>>(), ["x-api-keys"]);
+        let pairs = "api.key=a; api_keys=b; api_key=c";
+        let mut request = self::request("/", &[("cookie", pairs)]);
+        remove(&CredentialPlace::Cookie("api_key".into()), &mut request);
+        assert_eq!(request.headers()[COOKIE], "api_keys=b");
     }
 
     #[test]

@@ -74,6 +74,8 @@ pub struct HeadReader {
     parsed: usize,
     /// The bytes of an incomplete section that have no end of the section.
     searched: usize,
+    /// Bytes of empty lines before the section.
+    blank: usize,
 }
 
 /// The first line of a section, and the places of all that follows.
@@ -101,7 +103,13 @@ impl HeadReader {
         let blank = blank_lines(read);
         if blank > 0 {
             read.advance(blank);
-            *self = Self::default();
+            *self = Self {
+                blank: self.blank.saturating_add(blank),
+                ..Self::default()
+            };
+            if self.blank > bounds.bytes {
+                return Err(TOO_LARGE);
+            }
         }
         if !self.may_be_complete(read) {
             return if read.len() > bounds.bytes {
@@ -378,6 +386,18 @@ mod tests {
     fn framed(fields: &str) -> Option<(BodyFraming, bool)> {
         let head = read(&format!("HTTP/1.1 200 OK\r\n{fields}\r\n")).ok()??;
         Some((head.framing, head.last))
+    }
+
+    #[test]
+    fn empty_lines_without_end_are_no_beginning_of_a_section() {
+        let mut buffer = BytesMut::new();
+        let mut reader = HeadReader::default();
+        for _ in 0..BOUNDS.bytes / 4 {
+            buffer.extend_from_slice(b"\r\n\r\n");
+            assert!(reader.take(&mut buffer, false, &BOUNDS).unwrap().is_none());
+        }
+        buffer.extend_from_slice(b"\r\n");
+        assert!(reader.take(&mut buffer, false, &BOUNDS).is_err());
     }
 
     #[test]

@@ -166,8 +166,9 @@ mod tests {
     use crate::section::route::matching::conditions;
     use crate::yaml::decode::{Decode, Setting};
     use crate::yaml::parse;
-    use tollgate_spec::route::PathPattern;
+    use std::sync::Arc;
     use tollgate_spec::route::table::overlap::MatchIndex;
+    use tollgate_spec::route::{Action, PathPattern, Route};
 
     fn pattern(text: &str) -> PathMatch {
         let (text, rest) = match text.strip_suffix("/*") {
@@ -230,8 +231,44 @@ mod tests {
 
     /// The route that a part of the first would rob.
     fn robbed(part: &str, matches: &[&str]) -> Option<usize> {
-        let routes = matches.iter().map(|text| written(text)).collect();
+        let routes = matches.iter().map(|text| route(text, &[])).collect();
         MatchIndex::new(routes).robbed(&written(part), 0)
+    }
+
+    fn route(text: &str, listeners: &[&str]) -> Arc<Route> {
+        let action = Action::Echo;
+        let mut route = Route::new("r".into(), written(text), action);
+        for name in listeners {
+            route.listeners.push((*name).into());
+        }
+        Arc::new(route)
+    }
+
+    /// Among routes alike, those that list their listeners go first.
+    #[test]
+    fn a_part_takes_nothing_from_a_route_that_every_listener_serves() {
+        for (listeners, of_other, expected) in [
+            (["internal"].as_slice(), [].as_slice(), Some(0)),
+            (&["internal"], &["internal"], None),
+            (&["internal"], &["public"], None),
+            (&[], &["internal"], None),
+        ] {
+            let routes = vec![
+                route("{path: /pay}", of_other),
+                route("{path: /*}", listeners),
+            ];
+            let robbed = MatchIndex::new(routes).robbed(&written("{path: /pay}"), 1);
+            assert_eq!(robbed, expected, "{listeners:?} {of_other:?}");
+        }
+        // Other listeners serve the other route.
+        for (of_other, expected) in [("internal", Some(1)), ("public", None)] {
+            let routes = vec![
+                route("{path: /*}", &["internal"]),
+                route("{path: /pay/*}", &[of_other]),
+            ];
+            let robbed = MatchIndex::new(routes).robbed(&written("{path: /pay/x}"), 0);
+            assert_eq!(robbed, expected, "{of_other}");
+        }
     }
 
     #[test]
@@ -351,7 +388,7 @@ mod tests {
             assert_eq!(robbed(part, &["{path: /*}", other]), expected, "{other}");
         }
         let routes = ["{path: /pay, headers: {x-tenant: bank}}", "{path: /*}"];
-        let first = MatchIndex::new(routes.map(written).to_vec());
+        let first = MatchIndex::new(routes.map(|text| route(text, &[])).to_vec());
         assert_eq!(
             first.robbed(&written(part), 1),
             None,

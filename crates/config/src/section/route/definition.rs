@@ -204,13 +204,15 @@ pub fn build(
         return None;
     }
     let mut by_name = HashMap::new();
+    let mut routes = Vec::with_capacity(built.len());
     for (place, checked) in built.iter().enumerate() {
         by_name.insert(checked.route.name.clone(), place);
+        routes.push(checked.route.clone());
     }
     Some(CheckedRoutes {
         all: built,
         by_name,
-        matches: MatchIndex::new(all_matches.into_iter().flatten().collect()),
+        matches: MatchIndex::new(routes),
     })
 }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use http::HeaderName;
 
-use crate::limit::key::Facts;
+use crate::limit::key::{Facts, field_values};
 
 pub use crate::limit::cost::response::{CostField, JsonTerm, ResponseCost};
 
@@ -39,8 +39,8 @@ pub use crate::limit::cost::response::{CostField, JsonTerm, ResponseCost};
 pub enum Cost {
     /// Every request takes as many tokens.
     Fixed(NonZeroU64),
-    /// A header field says how many: `default` tokens without it, `max` at most, and `max` if it is
-    /// not one number above 0.
+    /// A header field says how many, also under a name that servers take for it: `default` tokens
+    /// without it, `max` at most, and `max` if it is not one number above 0.
     Header {
         name: HeaderName,
         default: NonZeroU64,
@@ -115,7 +115,7 @@ fn header_cost(
     default: NonZeroU64,
     max: NonZeroU64,
 ) -> NonZeroU64 {
-    let mut values = facts.headers.get_all(name).iter();
+    let mut values = field_values(facts.headers, name);
     match (values.next(), values.next()) {
         (None, _) => default,
         (Some(value), None) => number(value.as_bytes())
@@ -194,6 +194,26 @@ mod tests {
         }
         assert_eq!(cost(&by, &["1", "1"], None), 40);
         assert_eq!((by.typical(nonzero(1)).get(), by.largest().get()), (1, 40));
+    }
+
+    #[test]
+    fn a_field_that_an_upstream_takes_for_the_cost_says_it() {
+        let by = Cost::Header {
+            name: HeaderName::from_static("x-cost"),
+            default: nonzero(2),
+            max: nonzero(40),
+        };
+        let taken = |names: &[&'static str]| {
+            let request = names.iter().fold(Request::get("/"), |request, name| {
+                request.header(*name, "7")
+            });
+            let request = request.body(()).unwrap();
+            by.tokens(&Facts::from_request(&request), nonzero(BURST))
+                .get()
+        };
+        assert_eq!(taken(&["x_cost"]), 7);
+        assert_eq!(taken(&["x-cost", "x_cost"]), 40);
+        assert_eq!(taken(&["x_costs", "x-co-st"]), 2);
     }
 
     #[test]

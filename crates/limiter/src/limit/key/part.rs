@@ -42,7 +42,8 @@ pub enum KeyPart {
     /// [take for it](spelling::is_same_variable); of `authorization` the credentials, whatever
     /// their spelling.
     Header(HeaderName),
-    /// A cookie by name (RFC 6265 §4.2).
+    /// A cookie by name (RFC 6265 §4.2), also under one that servers
+    /// [take for it](spelling::is_same_variable).
     Cookie(Arc<str>),
     /// A query parameter by name, percent-decoded: see [`parameters`].
     Query(Arc<str>),
@@ -227,7 +228,7 @@ fn parameter<'a>(query: &'a str, name: &str) -> Option<PartValue<'a>> {
     })
 }
 
-/// The values of the cookies called `name`.
+/// The values of the cookies that [are called](spelling::is_same_variable) `name`.
 pub fn cookies<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = Cow<'a, [u8]>> {
     let pairs = headers
         .get_all(COOKIE)
@@ -238,9 +239,13 @@ pub fn cookies<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = C
         let value = rest
             .trim_ascii_start()
             .strip_prefix(b"=")
-            .filter(|_| found == name.as_bytes())?;
+            .filter(|_| found == name.as_bytes() || is_variable(found, name))?;
         Some(spelling::cookie(value))
     })
+}
+
+fn is_variable(found: &[u8], name: &str) -> bool {
+    str::from_utf8(found).is_ok_and(|found| spelling::is_same_variable(found, name))
 }
 
 fn is_secret_header(name: &HeaderName) -> bool {

@@ -360,6 +360,16 @@ fn a_value_beside_another_is_no_way_to_a_bucket_of_ones_own() {
         ),
         "l:%%"
     );
+    let cookie = |pairs| {
+        key(
+            KeyPart::Cookie("s_id".into()),
+            "/",
+            [("cookie", pairs), ("a", "b")],
+        )
+    };
+    assert_eq!(cookie("s.id=a; s_id=b"), "l:%%");
+    assert_eq!(cookie("s.id=a"), cookie("s_id=a; sid=b"));
+    assert_eq!(cookie("sid=a; s.ids=a"), "l:%");
     let query = || KeyPart::Query("t".into());
     assert_eq!(
         key(query(), "/?t=a&%74=b", [("a", "b"), ("c", "d")]),

@@ -1,8 +1,10 @@
 //! Members of the fleet: a node that crashed is gone at once, one that is cut off or suspended is
 //! held to its own time, and a Redis that lost its data is told who was there.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::JoinSet;
 use tollgate_limiter::algorithm::concurrency::{ConcurrencyLimit, LEASE_US, Scope};
 use tollgate_limiter::clock;
 use tollgate_limiter::decide::check::{Checks, PermitCheck};
@@ -13,7 +15,7 @@ use tollgate_limiter::node::permits::PermitNeed;
 use tollgate_limiter::store::redis::spec::RedisSpec;
 use tollgate_testing::node::LimiterNode;
 use tollgate_testing::redis::{RedisServer, spec_at};
-use tollgate_testing::{HOUR, charge, decide, eventually, shape};
+use tollgate_testing::{HOUR, charge, decide, eventually, shape, until};
 
 use super::{OtherNode, node_among, some_beats};
 use crate::outage::SwallowingProxy;
@@ -67,6 +69,42 @@ async fn a_node_that_is_suspended_keeps_its_share() {
         node.share.get().nodes() == 1
     })
     .await;
+}
+
+/// The connection by which the only node lets others see that its process ends, once it has one.
+async fn announced_connection(server: &RedisServer) -> String {
+    let mut member = String::new();
+    until("the node announces a connection", || {
+        let script = "return redis.call('ZRANGE', KEYS[1], 0, 0)[1]";
+        member = server.command(&["EVAL", script, "1", "t:!nodes"]);
+        member.contains('@')
+    })
+    .await;
+    member.rsplit(':').next().unwrap().to_owned()
+}
+
+/// Packets are lost before a network fails. A node that closed its connection for that would look
+/// like one that ended.
+#[tokio::test]
+async fn a_node_keeps_its_connection_though_answers_are_late() {
+    let server = Arc::new(RedisServer::start());
+    let _node = LimiterNode::started(&spec(&server)).await;
+    let before = announced_connection(&server).await;
+    let late = "local a = redis.call('TIME')
+        repeat local b = redis.call('TIME')
+        until (b[1] - a[1]) * 1000000 + b[2] - a[2] > 260000";
+    let mut busy = JoinSet::new();
+    for _ in 0..2 {
+        let server = server.clone();
+        busy.spawn_blocking(move || {
+            for _ in 0..8 {
+                server.command(&["EVAL", late, "0"]);
+            }
+        });
+    }
+    busy.join_all().await;
+    some_beats(&server).await;
+    assert_eq!(announced_connection(&server).await, before);
 }
 
 /// Another server, or the same one before it was restarted, has numbers of its own.

@@ -34,3 +34,9 @@ impl ListenerTables {
         &self.0[listener]
     }
 }
+
+/// Whether some listener serves both of two routes, given by the names that each lists. Empty: all
+/// listeners do.
+pub fn shares_listener(one: &[Arc<str>], other: &[Arc<str>]) -> bool {
+    one.is_empty() || other.is_empty() || one.iter().any(|name| other.contains(name))
+}

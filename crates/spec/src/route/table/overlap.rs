@@ -8,14 +8,15 @@ mod tests;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+use super::listeners::shares_listener;
 use super::{PathNode, RouteCandidate};
 use crate::route::expression::PathExpression;
-use crate::route::{HostMatch, Match, PathMatch, PathPattern, Segment};
+use crate::route::{HostMatch, Match, PathMatch, PathPattern, Route, Segment};
 
 /// Routes with the requests that each takes, by their places in a list.
 #[derive(Debug)]
 pub struct MatchIndex {
-    matches: Vec<Match>,
+    routes: Vec<Arc<Route>>,
     paths: PathNode,
     /// The routes with an expression among their paths.
     expressions: Vec<usize>,
@@ -25,6 +26,8 @@ pub struct MatchIndex {
 #[derive(Clone, Copy)]
 struct RoutePlace<'a> {
     matches: &'a Match,
+    /// Whether only some listeners serve the route.
+    is_of_listeners: bool,
     host: &'a HostMatch,
     path: &'a PathMatch,
     /// The place of the route in the list.
@@ -32,11 +35,11 @@ struct RoutePlace<'a> {
 }
 
 impl MatchIndex {
-    pub fn new(matches: Vec<Match>) -> Self {
+    pub fn new(routes: Vec<Arc<Route>>) -> Self {
         let mut paths = PathNode::default();
         let mut expressions = Vec::new();
-        for (index, matches) in matches.iter().enumerate() {
-            for path in &matches.paths {
+        for (index, route) in routes.iter().enumerate() {
+            for path in &route.matches.paths {
                 match path {
                     PathMatch::Pattern(pattern) => paths.insert(pattern, at(index)),
                     PathMatch::Expression(_) => expressions.push(index),
@@ -44,7 +47,7 @@ impl MatchIndex {
             }
         }
         Self {
-            matches,
+            routes,
             paths,
             expressions,
         }
@@ -67,7 +70,7 @@ impl MatchIndex {
                     self.paths
                         .collect(&pattern.segments, pattern.rest, &mut found)
                 }
-                PathMatch::Expression(_) => found.extend(0..self.matches.len()),
+                PathMatch::Expression(_) => found.extend(0..self.routes.len()),
             }
         }
         found.sort_unstable();
@@ -78,19 +81,22 @@ impl MatchIndex {
     /// Whether there may be a request of `other` that goes before the route `whole`, and behind
     /// `part` of that.
     fn takes_from(&self, part: &Match, whole: usize, other: usize) -> bool {
-        let (Some(whole_match), Some(other_match)) =
-            (self.matches.get(whole), self.matches.get(other))
+        let (Some(whole_route), Some(other_route)) =
+            (self.routes.get(whole), self.routes.get(other))
         else {
             return false;
         };
-        if !part.may_share_requests(other_match) {
+        let (listeners, other_listeners) = (&whole_route.listeners, &other_route.listeners);
+        if !part.may_share_requests(&other_route.matches)
+            || !shares_listener(listeners, other_listeners)
+        {
             return false;
         }
-        for own in places(part, whole) {
-            for theirs in places(other_match, other) {
+        for own in places(part, listeners, whole) {
+            for theirs in places(&other_route.matches, other_listeners, other) {
                 if own.overlaps(theirs)
                     && own.precedes(theirs)
-                    && !covering(own, whole_match).any(|place| place.precedes(theirs))
+                    && !covering(own, whole_route).any(|place| place.precedes(theirs))
                 {
                     return true;
                 }
@@ -111,10 +117,17 @@ fn at(index: usize) -> RouteCandidate {
     }
 }
 
-fn places(matches: &Match, index: usize) -> impl Iterator<Item = RoutePlace<'_>> {
+/// The places of the route at `index`, which these `listeners` serve, or of a part of it.
+fn places<'a>(
+    matches: &'a Match,
+    listeners: &[Arc<str>],
+    index: usize,
+) -> impl Iterator<Item = RoutePlace<'a>> + use<'a> {
+    let is_of_listeners = !listeners.is_empty();
     matches.hosts.iter().flat_map(move |host| {
         matches.paths.iter().map(move |path| RoutePlace {
             matches,
+            is_of_listeners,
             host,
             path,
             index,
@@ -125,9 +138,9 @@ fn places(matches: &Match, index: usize) -> impl Iterator<Item = RoutePlace<'_>>
 /// The places of the route `whole` that take all requests of a place of its part.
 fn covering<'a>(
     part: RoutePlace<'a>,
-    whole: &'a Match,
+    whole: &'a Route,
 ) -> impl Iterator<Item = RoutePlace<'a>> + 'a {
-    places(whole, part.index)
+    places(&whole.matches, &whole.listeners, part.index)
         .filter(move |place| part.host.is_within(place.host) && part.path.is_within(place.path))
 }
 
@@ -171,14 +184,17 @@ impl Match {
                 .iter()
                 .any(|method| other.methods.contains(method))
     }
-
-    /// The rank among routes with one host and pattern: the greater goes first.
-    fn specificity(&self) -> (usize, bool) {
-        (self.headers.len(), !self.methods.is_empty())
-    }
 }
 
 impl RoutePlace<'_> {
+    /// The rank among routes with one host and pattern: the greater goes first.
+    fn specificity(self) -> (usize, bool, bool) {
+        let Match {
+            headers, methods, ..
+        } = self.matches;
+        (headers.len(), !methods.is_empty(), self.is_of_listeners)
+    }
+
     /// Whether this place goes before the other where both take a request. Of two that are equal,
     /// the first of the list does.
     fn precedes(self, other: Self) -> bool {
@@ -190,7 +206,7 @@ impl RoutePlace<'_> {
     fn compare_paths(self, other: Self) -> Ordering {
         match (self.path, other.path) {
             (PathMatch::Pattern(own), PathMatch::Pattern(theirs)) => compare_patterns(own, theirs)
-                .then_with(|| self.matches.specificity().cmp(&other.matches.specificity())),
+                .then_with(|| self.specificity().cmp(&other.specificity())),
             (PathMatch::Pattern(own), PathMatch::Expression(_)) => before_expressions(own),
             (PathMatch::Expression(_), PathMatch::Pattern(theirs)) => {
                 before_expressions(theirs).reverse()

@@ -9,6 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::report::{Location, Report, ValueProblem, quote};
+use tollgate_spec::route::table::listeners::shares_listener;
 use tollgate_spec::route::{HostMatch, Match, PathMatch, PathPattern, Route, Segment};
 
 /// A route whose conditions are known.
@@ -132,9 +133,4 @@ fn overlap(one: &MatchedRoute<'_>, other: &MatchedRoute<'_>) -> bool {
         })
     });
     methods && !disjoint
-}
-
-/// Whether some listener serves both. Empty: all listeners do.
-fn shares_listener(one: &[Arc<str>], other: &[Arc<str>]) -> bool {
-    one.is_empty() || other.is_empty() || one.iter().any(|name| other.contains(name))
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use fred::types::Value;
 use parking_lot::Mutex;
+use tokio::time::timeout;
 
 use crate::store::redis::connection::connector::{CallLimits, ConnectError, ConnectionEvents};
 use crate::store::redis::connection::spec::RedisSpec;
@@ -21,6 +22,13 @@ use crate::store::redis::topology::any_topology::Topology;
 
 /// For an answer of Redis. The next beat waits for it.
 const TIMEOUT: Duration = Duration::from_millis(200);
+
+/// A connection that owes an answer is replaced only after this. Packets are lost before a network
+/// fails, and a node that is cut off must not have closed its connection just then.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The port of a Unix socket, to the client library.
+const NO_PORT: u16 = 0;
 
 /// The connection of this node that ends with its process.
 pub(super) struct Witness {
@@ -41,7 +49,7 @@ struct KnownConnection {
 impl Witness {
     /// Starts connecting, in the current runtime, and returns at once.
     pub fn connect(spec: &RedisSpec) -> Result<Self, ConnectError> {
-        let limits = CallLimits::strict(TIMEOUT);
+        let limits = CallLimits::strict(PATIENCE);
         Ok(Self {
             topology: Topology::start(spec, limits, ConnectionEvents::Silent)?,
             known: Mutex::default(),
@@ -111,13 +119,15 @@ impl Witness {
         ended
     }
 
+    /// Closes the connection. Nothing waits for a Redis that is slow: the process ends.
     pub async fn quit(&self) {
-        self.topology.quit().await;
+        drop(timeout(TIMEOUT, self.topology.quit()).await);
     }
 
     /// The answer to a command. `None`: Redis did not answer, or does not permit it.
     async fn ask(&self, hash_slot: u16, name: &'static str, words: Vec<Value>) -> Option<String> {
-        self.topology.command(hash_slot, name, words).await.ok()
+        let answer = self.topology.command(hash_slot, name, words);
+        timeout(TIMEOUT, answer).await.ok()?.ok()
     }
 }
 
@@ -159,12 +169,16 @@ fn number(line: &str) -> Option<u64> {
 }
 
 /// Whether a socket of this process has this address, and leads to this `port`, which is known on
-/// Linux alone. A path is that of a Unix socket.
+/// Linux alone. A path is that of a Unix socket, which has no port: where this process connected to
+/// one, a proxy on Redis's machine came by the path.
 fn is_own_socket(address: &str, port: Option<u16>) -> bool {
+    let Some(port) = port else {
+        return false;
+    };
     if address.starts_with('/') {
-        return true;
+        return port == NO_PORT;
     }
-    let (Ok(address), Some(port)) = (address.parse::<SocketAddr>(), port) else {
+    let Ok(address) = address.parse::<SocketAddr>() else {
         return false;
     };
     let inodes = inodes(address, port);
@@ -237,7 +251,13 @@ mod tests {
             drop((listener, stream));
             assert!(!is_own_socket(&own, Some(port)), "{own}");
         }
-        assert!(is_own_socket("/run/redis.sock:0", None));
         assert!(!is_own_socket("", Some(1)) && !is_own_socket("192.0.2.1:5", Some(1)));
+    }
+
+    #[test]
+    fn a_path_is_that_of_a_proxy_where_this_process_connected_to_a_port() {
+        let path = "/run/redis.sock:0";
+        assert!(is_own_socket(path, Some(NO_PORT)));
+        assert!(!is_own_socket(path, Some(6379)) && !is_own_socket(path, None));
     }
 }

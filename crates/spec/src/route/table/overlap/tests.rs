@@ -119,6 +119,19 @@ fn common_path(one: &PathPattern, other: &PathPattern) -> String {
     }
 }
 
+/// The requests of a route, and the listeners that serve it.
+#[derive(Debug)]
+struct Listed {
+    matches: Match,
+    listeners: Vec<Arc<str>>,
+}
+
+impl Listed {
+    fn places(&self, index: usize) -> impl Iterator<Item = RoutePlace<'_>> {
+        places(&self.matches, &self.listeners, index)
+    }
+}
+
 #[test]
 fn the_order_of_two_routes_is_that_of_the_table() {
     let hosts = [
@@ -134,19 +147,22 @@ fn the_order_of_two_routes_is_that_of_the_table() {
     for host in &hosts {
         for path in paths {
             for methods in [Vec::new(), vec![http::Method::GET]] {
-                places.push(Match {
-                    hosts: vec![host.clone()],
-                    paths: vec![pattern(path)],
-                    methods,
-                    headers: Vec::new(),
-                });
+                for listeners in [Vec::new(), vec!["internal".into()]] {
+                    let matches = Match {
+                        hosts: vec![host.clone()],
+                        paths: vec![pattern(path)],
+                        methods: methods.clone(),
+                        headers: Vec::new(),
+                    };
+                    places.push(Listed { matches, listeners });
+                }
             }
         }
     }
     for one in &places {
         for other in &places {
-            let first = super::places(one, 0).next().unwrap();
-            let second = super::places(other, 1).next().unwrap();
+            let first = one.places(0).next().unwrap();
+            let second = other.places(1).next().unwrap();
             let (PathMatch::Pattern(path), PathMatch::Pattern(other_path)) =
                 (first.path, second.path)
             else {
@@ -168,19 +184,19 @@ fn the_order_of_two_routes_is_that_of_the_table() {
 }
 
 /// The place in the list of the route that a table of both finds.
-fn first_of_table(both: [&Match; 2], host: &str, path: &str) -> usize {
+fn first_of_table(both: [&Listed; 2], host: &str, path: &str) -> usize {
     let mut table = super::super::RouteTable::default();
-    for (index, matches) in both.into_iter().enumerate() {
-        for place in super::places(matches, index) {
+    for (index, listed) in both.into_iter().enumerate() {
+        for place in listed.places(index) {
             let PathMatch::Pattern(pattern) = place.path else {
                 panic!("all paths are patterns")
             };
             let candidate = RouteCandidate {
                 index,
                 is_prefix: pattern.rest,
-                methods: Arc::from(&*matches.methods),
-                headers: Arc::from(&*matches.headers),
-                is_of_listeners: false,
+                methods: Arc::from(&*listed.matches.methods),
+                headers: Arc::from(&*listed.matches.headers),
+                is_of_listeners: !listed.listeners.is_empty(),
             };
             table
                 .host_routes(place.host)
