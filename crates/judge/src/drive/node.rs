@@ -57,6 +57,7 @@ enum Phase {
 pub struct DrivenNode {
     pub settings: Arc<ClientSettings>,
     pub calls: StoreCalls,
+    share: Arc<FleetShare>,
     phase: watch::Sender<Phase>,
     workers: Vec<JoinHandle<Result<Observations, Error>>>,
     control: JoinHandle<Result<(), Error>>,
@@ -172,11 +173,13 @@ impl DrivenNode {
         let away = parts.node.breaker.is_open();
         let settings = parts.settings.clone();
         let calls = parts.calls.clone();
+        let share = parts.node.share.clone();
         let stores: Vec<Arc<dyn Store>> = stores.into_iter().flatten().collect();
         let control = spawn("torture-control", move || control(&parts, stores, waiting))?;
         let node = Self {
             settings,
             calls,
+            share,
             phase,
             workers,
             control,
@@ -186,6 +189,12 @@ impl DrivenNode {
             return Err(Error::NoRedis);
         }
         Ok(node)
+    }
+
+    /// Whether the node has a place in a fleet of this many nodes.
+    pub fn is_among(&self, nodes: u32) -> bool {
+        let share = self.share.get();
+        share.nodes() >= nodes && share.rank().is_some()
     }
 
     /// Lets the clients begin.

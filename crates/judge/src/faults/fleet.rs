@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
+use tollgate_limiter::clock;
+
 use crate::drive::load::OfferedLoad;
 use crate::drive::node::{Backing, DrivenNode};
 use crate::error::Error;
@@ -34,6 +36,9 @@ const FEW_MILLIS: Duration = Duration::from_millis(3);
 
 /// The part of the store's time limit that calls of [`Scenario::SlowStore`] take.
 const SLOW: f64 = 0.85;
+
+/// The longest until all nodes of a fleet have heard of each other.
+const FIRST_BEATS: Duration = Duration::from_secs(30);
 
 /// The nodes of a run with the proxies between them and Redis.
 pub struct FaultyFleet<'a> {
@@ -100,7 +105,24 @@ impl<'a> FaultyFleet<'a> {
             let slot = FleetSlot::start(&fleet, backing, index, seed)?;
             fleet.slots.push(slot);
         }
+        if let Backing::Redis(_) = backing {
+            fleet.wait_until_all_are_known()?;
+        }
         Ok(fleet)
+    }
+
+    /// Waits until the nodes have heard of each other: nobody holds anything back for a node that
+    /// is cut off before.
+    fn wait_until_all_are_known(&self) -> Result<(), Error> {
+        let ends = clock::now() + FIRST_BEATS;
+        let nodes = self.plan.nodes.get();
+        while !self.nodes().all(|node| node.is_among(nodes)) {
+            if clock::now() > ends {
+                return Err(Error::NoRedis);
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
     }
 
     /// Pauses this master when the scenario interrupts.
