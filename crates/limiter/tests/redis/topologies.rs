@@ -589,7 +589,16 @@ impl HalfDeadCluster {
         let others = (0..)
             .map(|n| format!("k{n}"))
             .filter(|key| cluster.owner(&format!("t:{key}")) != silent);
-        let on_others = others.take(20).collect();
+        let on_others: Vec<String> = others.take(20).collect();
+        // A node that has not heard yet who has which slots would ask the silent one.
+        let wide = shape(1_000, SECOND, 1_000);
+        for key in &on_others {
+            let asked = [charge(&format!("{{t:{key}}}"), wide, 1)];
+            eventually("Redis decides on all servers", || async {
+                decide(&node.limiter, &asked).await.decided_by == DecidedBy::Redis
+            })
+            .await;
+        }
         cluster.nodes[silent].stop();
         (
             Self {
