@@ -84,7 +84,7 @@ struct NodeWorker {
 }
 
 /// The longest that a start waits for the store.
-const FIRST_CONTACT: Duration = Duration::from_secs(2);
+const FIRST_CONTACT: Duration = Duration::from_secs(20);
 
 /// The longest that answers may take after the end.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
