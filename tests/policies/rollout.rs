@@ -464,7 +464,7 @@ fn nodes_stop_at_once_while_the_database_is_away_and_one_of_them_commits_when_it
         .collect::<Vec<_>>();
     for node in &nodes.nodes {
         eventually("the node has stopped it", || {
-            (node.metric(STOPPED) == 1.0).then_some(())
+            (node.find_metric(STOPPED) == Some(1.0)).then_some(())
         });
         eventually("its limit holds alone", || {
             (passed(node, "ada", 3) == 3).then_some(())
@@ -578,7 +578,7 @@ fn a_change_of_the_strategy_begins_its_candidate_anew() {
     front.set(Fault::Closed);
     let traffic = Traffic::start(&nodes.nodes[0], "/orders/1", 4);
     eventually("the node has stopped it", || {
-        (nodes.nodes[0].metric(STOPPED) == 1.0).then_some(())
+        (nodes.nodes[0].find_metric(STOPPED) == Some(1.0)).then_some(())
     });
     drop(traffic);
     let mut changed = tight(&json!("100%"));
