@@ -1,13 +1,14 @@
 //! The rows of the table: a scenario is one case, or several variants that are each run and judged
 //! by themselves.
 
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
+use tollgate_limiter::limit::algorithm::Rate;
 use tollgate_limiter::limit::definition::Consistency;
 
 use crate::limit::TestedLimit;
-use crate::plan::{Counting, LoadPattern, RunPlan};
+use crate::plan::{Counting, LoadPattern, REQUESTS_PER_KEY, RunPlan};
 use crate::scenario::Scenario;
 
 /// The least that requests for tokens may wait: longer than what calls to Redis take.
@@ -16,6 +17,17 @@ const LEAST_WAIT: Duration = Duration::from_millis(50);
 /// The longest that requests wait for a permit, and how long each is then in flight.
 const LONG_WAIT: Duration = Duration::from_secs(5);
 const HOLD: Duration = Duration::from_millis(50);
+
+/// Requests that a small limit admits for a key in a minute. The burst has one: such a limit is one
+/// node's alone in an outage.
+const PER_MINUTE: NonZeroU64 = NonZeroU64::MIN.saturating_add(2);
+const MINUTE_US: NonZeroU64 = NonZeroU64::MIN.saturating_add(59_999_999);
+
+/// Between two requests of a client that asks for fresh keys.
+const FRESH_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The least time for a lone crash: some of it is left when the others must know.
+const LONE_CRASH: Duration = Duration::from_secs(6);
 
 /// A row of the table.
 #[derive(Clone, Debug)]
@@ -73,6 +85,8 @@ impl Case {
                 only.window("sliding, skew", Scenario::Skew, Counting::SlidingWindow),
                 only.window("sliding, flap", Scenario::Flap, Counting::SlidingWindow),
             ],
+            // Somebody is left to ask.
+            Scenario::Crash if plan.nodes.get() > 1 => vec![only.clone(), only.lone_crash()],
             _ => vec![only],
         }
     }
@@ -109,6 +123,38 @@ impl Case {
         }
     }
 
+    /// This case as a variant in which one node crashes and no other, while clients come with fresh
+    /// keys all the time.
+    fn lone_crash(&self) -> Self {
+        let RunPlan { cost, .. } = self.plan;
+        let limit = TestedLimit {
+            rate: Rate {
+                tokens: cost.saturating_mul(PER_MINUTE),
+                period_us: MINUTE_US,
+            },
+            burst: cost,
+        };
+        let duration = self.plan.duration.max(LONE_CRASH);
+        let requests = duration.as_millis() / FRESH_INTERVAL.as_millis() + 2;
+        let requests = u64::try_from(requests).unwrap_or(u64::MAX);
+        let requests = requests.saturating_mul(self.plan.clients_in_all().into());
+        let keys = u32::try_from(requests / REQUESTS_PER_KEY).unwrap_or(u32::MAX);
+        Self {
+            variant: Some("lone, small bursts"),
+            plan: RunPlan {
+                limit,
+                pattern: LoadPattern::FreshKeys {
+                    interval: FRESH_INTERVAL,
+                },
+                consistency: Consistency::Exact,
+                keys: NonZeroU32::MIN.saturating_add(keys),
+                duration,
+                ..self.plan.clone()
+            },
+            ..*self
+        }
+    }
+
     /// The case of a scenario without variants.
     pub fn only(scenario: Scenario, plan: &RunPlan) -> Self {
         Self {
@@ -135,6 +181,8 @@ impl Case {
                         ..plan.clone()
                     },
                 )
+                .into_iter()
+                .filter(move |case| case.plan.consistency == consistency)
             });
         both.map(|case| Self {
             names_consistency: true,
@@ -189,8 +237,6 @@ impl Case {
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroU32;
-
     use super::*;
 
     #[test]
@@ -205,7 +251,7 @@ mod tests {
             keys: few,
             demand: 3.0,
             duration: Duration::from_secs(60),
-            nodes: few,
+            nodes: few.saturating_add(3),
             workers: few,
             clients: few,
             seed: 1,
@@ -218,6 +264,9 @@ mod tests {
         assert!(
             names.contains(&"steady, leased".to_owned())
                 && names.contains(&"windows (fixed, flap)".to_owned())
+                && names.contains(&"slow-store, leased".to_owned())
+                && names.contains(&"crash (lone, small bursts), exact".to_owned())
+                && !names.contains(&"crash (lone, small bursts), leased".to_owned())
         );
         names.sort_unstable();
         names.dedup();

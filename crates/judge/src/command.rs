@@ -161,8 +161,12 @@ fn nodes(
             }
         }
         line.end();
-        if let Some(redis) = redis.filter(|_| arguments.spawn && case.scenario == Scenario::Crash) {
-            let mut line = ProgressLine::begin(watcher, "crash, with processes");
+        if arguments.spawn
+            && case.scenario == Scenario::Crash
+            && let Some(redis) = self::redis(arguments, &plan, case.scenario.name())
+        {
+            let name = format!("{}, with processes", case.name());
+            let mut line = ProgressLine::begin(watcher, &name);
             reports.push(run_processes(case, &redis, &mut |progress| {
                 line.show(progress)
             })?);

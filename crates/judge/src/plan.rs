@@ -41,6 +41,9 @@ pub enum Counting {
     InFlight,
 }
 
+/// Requests for each key, on average, where clients come with fresh ones.
+pub const REQUESTS_PER_KEY: u64 = 4;
+
 /// How clients ask.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LoadPattern {
@@ -53,6 +56,10 @@ pub enum LoadPattern {
     /// Many at once, again and again: below, at and above the limit in turns. `cold`: each time for
     /// a new key.
     Bursts { cold: bool },
+    /// Each at this pace: one request of [`REQUESTS_PER_KEY`] for a key that nobody has asked for,
+    /// the others for keys that were fresh just before. A node that crashes is the only one, and
+    /// none takes its place.
+    FreshKeys { interval: Duration },
 }
 
 /// A run, without its scenario.
@@ -124,6 +131,11 @@ impl RunPlan {
             .saturating_mul(self.clients.get())
     }
 
+    /// Whether clients ask for new keys all the time.
+    pub fn has_fresh_keys(&self) -> bool {
+        matches!(self.pattern, LoadPattern::FreshKeys { .. })
+    }
+
     /// The tokens that may be taken at once.
     pub fn burst(&self) -> u64 {
         match self.counting {
@@ -165,7 +177,9 @@ impl RunPlan {
         };
         let limit = match self.pattern {
             LoadPattern::Queued { max_wait, .. } => limit.queue(max_wait, NonZeroUsize::MAX),
-            LoadPattern::Paced | LoadPattern::Bursts { .. } => limit,
+            LoadPattern::Paced | LoadPattern::Bursts { .. } | LoadPattern::FreshKeys { .. } => {
+                limit
+            }
         };
         let limit = if self.consistency == Consistency::Leased {
             limit.leased()
@@ -211,7 +225,7 @@ impl RunPlan {
                 }
                 .bound(max_wait_us)
             }
-            LoadPattern::Paced | LoadPattern::Bursts { .. } => 0,
+            LoadPattern::Paced | LoadPattern::Bursts { .. } | LoadPattern::FreshKeys { .. } => 0,
         };
         let burst =
             NonZeroU64::new(self.limit.burst.get() - withheld + waiting).unwrap_or(NonZeroU64::MIN);

@@ -16,7 +16,7 @@ use crate::judge::in_flight;
 use crate::judge::server_clock::ServerClock;
 use crate::plan::{Counting, LoadPattern};
 use crate::report::observations::{AnswerKind, Observations};
-use crate::report::{Requirement, RunReport, RunTerms};
+use crate::report::{Requirement, RunReport, RunTerms, first_requests};
 
 /// The least of the keys that an outage spares which Redis decides on, in per cent, and how often a
 /// node's breaker may open for each outage.
@@ -62,6 +62,7 @@ pub fn run_nodes(
         calls,
         concessions,
         openings,
+        crashed_us,
     } = fleet.stop(ended_us)?;
     if let (Counting::InFlight, LoadPattern::Queued { .. }) = (plan.counting, plan.pattern) {
         // All permits are in use all the time, where requests wait for them.
@@ -70,11 +71,10 @@ pub fn run_nodes(
     }
     let calls = (calls.0 - calls_before.0, calls.1 - calls_before.1);
     let store_clock = store_clock.or(self::store_clock(case, backing)?);
-    let requirements = if load.spared.is_empty() {
-        Vec::new()
-    } else {
-        spared_requirements(&observations, openings.0, openings.1)
-    };
+    let mut requirements = first_requests::requirements(&observations, crashed_us);
+    if !load.spared.is_empty() {
+        requirements = spared_requirements(&observations, openings.0, openings.1);
+    }
     let spared = load.spared.clone();
     let terms = RunTerms {
         concessions,

@@ -28,7 +28,7 @@ pub enum Scenario {
     /// Every call to Redis takes its own time, so that calls overtake each other. For
     /// redis://host:port.
     Reorder,
-    /// Nodes end in the middle of what they do, and start anew.
+    /// Nodes end in the middle of what they do, and start anew; then one alone, which does not.
     Crash,
     /// Redis is out of reach of all nodes again and again. For redis://host:port.
     Flap,

@@ -61,11 +61,11 @@ impl ClientPace {
 
     /// Waits for that time. A client that is late sends at once, and does not make up for the
     /// requests it missed.
-    pub async fn wait(&mut self, settings: &ClientSettings) {
+    pub async fn wait(&mut self, stop: &AtomicBool) {
         if self.interval.is_zero() {
             return;
         }
-        while clock::now() < self.next && !settings.stopped() {
+        while clock::now() < self.next && !stop.load(Ordering::Relaxed) {
             sleep_until(self.next.min(clock::now() + STOP_CHECK)).await;
         }
         self.next = self.next.max(clock::now() - self.interval.min(STOP_CHECK))
@@ -86,7 +86,7 @@ pub async fn client(
     let mut pace = ClientPace::new(load.interval, &mut rng);
     let mut decisions = 0;
     loop {
-        pace.wait(&settings).await;
+        pace.wait(&settings.stop).await;
         if settings.stopped() {
             return;
         }
@@ -106,17 +106,15 @@ pub async fn client(
         let now_us = clock::monotonic_micros();
         let admitted = decision.granted.then_some(cost);
         let answer = decision.decided_by.into();
-        observed.lock().record(Observation {
+        let observation = Observation {
             key,
             sent_us,
             now_us,
             answer,
             admitted,
             expected,
-        });
-        if load.spares(key) {
-            *observed.lock().of_spared.entry(answer).or_default() += 1;
-        }
+        };
+        load.record(observation, &mut observed.lock());
         decisions += 1;
         if decisions % DECISIONS_PER_YIELD == 0 {
             tokio::task::yield_now().await;

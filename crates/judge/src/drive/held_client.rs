@@ -61,7 +61,7 @@ impl WorkerClients {
         let mut rng = Rng::with_seed(self.seed);
         let seeds = (0..self.count).map(|_| rng.u64(..));
         match limits.load.pattern {
-            LoadPattern::Paced => seeds
+            LoadPattern::Paced | LoadPattern::FreshKeys { .. } => seeds
                 .map(|seed| {
                     let RouteLimits {
                         limiter,
@@ -95,7 +95,7 @@ impl RouteLimits {
         let mut rng = Rng::with_seed(seed);
         let mut pace = ClientPace::new(self.load.interval, &mut rng);
         loop {
-            pace.wait(&self.settings).await;
+            pace.wait(&self.settings.stop).await;
             if self.settings.stopped() {
                 return;
             }

@@ -23,7 +23,7 @@ use tokio::time::{sleep, timeout};
 use tollgate_limiter::clock;
 
 use crate::case::Case;
-use crate::drive::client;
+use crate::drive::client::{self, ClientPace};
 use crate::drive::load::OfferedLoad;
 use crate::drive::progress::{self, Progress};
 use crate::drive::thread::{runtime, spawn};
@@ -223,7 +223,9 @@ async fn send_requests(
         return;
     };
     let mut kept = None;
+    let mut pace = ClientPace::new(shared.load.interval, &mut rng);
     while !shared.stop.load(Ordering::Relaxed) {
+        pace.wait(&shared.stop).await;
         let Some(mut sender) = ready(kept.take(), address).await else {
             sleep(RETRY).await;
             continue;
@@ -238,14 +240,15 @@ async fn send_requests(
         let answer = status.map_or(AnswerKind::Broken, AnswerKind::Status);
         let admitted =
             (status.and_then(AnswerKind::admits) == Some(true)).then_some(shared.load.cost);
-        observed.lock().record(Observation {
+        let observation = Observation {
             key,
             sent_us,
             now_us,
             answer,
             admitted,
             expected,
-        });
+        };
+        shared.load.record(observation, &mut observed.lock());
         if let Some(response) = response
             && timeout(PATIENCE, read_to_end(response)).await == Ok(true)
         {

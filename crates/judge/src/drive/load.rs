@@ -10,8 +10,12 @@ use tollgate_limiter::limit::key::Key;
 
 use crate::drive::reference::Reference;
 use crate::judge::bound::AdmissionBound;
-use crate::plan::{LoadPattern, RunPlan};
+use crate::plan::{LoadPattern, REQUESTS_PER_KEY, RunPlan};
+use crate::report::observations::{Observation, Observations};
 use crate::scenario::Scenario;
+
+/// Fresh keys that are still asked for: so many, the latest.
+const NEW_KEYS: u64 = 64;
 
 /// The load of a run, shared by its clients.
 pub struct OfferedLoad {
@@ -27,6 +31,8 @@ pub struct OfferedLoad {
     pub interval: Duration,
     /// Requests sent so far.
     pub asked: AtomicU64,
+    /// Keys picked so far, where they are fresh.
+    picked: AtomicU64,
     pub pattern: LoadPattern,
     begun: OnceLock<Instant>,
 }
@@ -36,6 +42,8 @@ enum KeySpread {
     Even,
     /// Half of the requests go to one key of a hundred.
     Skewed,
+    /// Keys that nobody has asked for, and the latest of them again.
+    Fresh,
 }
 
 impl OfferedLoad {
@@ -45,6 +53,10 @@ impl OfferedLoad {
         let per_second =
             plan.demand * plan.limit.per_second_f64() * f64::from(keys) / plan.cost.get() as f64;
         let seconds = f64::from(clients) / per_second;
+        let interval = match plan.pattern {
+            LoadPattern::FreshKeys { interval } => interval,
+            _ => Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX),
+        };
         Self {
             cost: plan.cost.get(),
             keys: (0..keys)
@@ -52,13 +64,16 @@ impl OfferedLoad {
                 .collect(),
             spared: Vec::new(),
             reference: Reference::new(plan, bound),
-            spread: if scenario == Scenario::ManyKeys {
+            spread: if plan.has_fresh_keys() {
+                KeySpread::Fresh
+            } else if scenario == Scenario::ManyKeys {
                 KeySpread::Skewed
             } else {
                 KeySpread::Even
             },
-            interval: Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX),
+            interval,
             asked: AtomicU64::new(0),
+            picked: AtomicU64::new(0),
             pattern: plan.pattern,
             begun: OnceLock::new(),
         }
@@ -69,7 +84,17 @@ impl OfferedLoad {
         let keys = u32::try_from(self.keys.len()).unwrap_or(u32::MAX);
         match self.spread {
             KeySpread::Skewed if rng.bool() => rng.u32(0..keys.div_ceil(100)),
-            _ => rng.u32(0..keys),
+            KeySpread::Even | KeySpread::Skewed => rng.u32(0..keys),
+            KeySpread::Fresh => {
+                let number = self.picked.fetch_add(1, Ordering::Relaxed);
+                let newest = number / REQUESTS_PER_KEY;
+                let key = if number.is_multiple_of(REQUESTS_PER_KEY) {
+                    newest
+                } else {
+                    rng.u64(newest.saturating_sub(NEW_KEYS)..=newest)
+                };
+                u32::try_from(key).unwrap_or(u32::MAX).min(keys - 1)
+            }
         }
     }
 
@@ -98,9 +123,16 @@ impl OfferedLoad {
         }
     }
 
-    /// Whether an outage is to spare the key with this number.
-    pub fn spares(&self, number: u32) -> bool {
-        self.spared.get(number as usize) == Some(&true)
+    /// Records the answer to a request of this load.
+    pub fn record(&self, observation: Observation, observed: &mut Observations) {
+        observed.record(observation);
+        let Observation { key, answer, .. } = observation;
+        if self.spared.get(key as usize) == Some(&true) {
+            *observed.of_spared.entry(answer).or_default() += 1;
+        }
+        if matches!(self.spread, KeySpread::Fresh) {
+            observed.of_fresh.push(observation);
+        }
     }
 
     /// The key with this number.

@@ -25,7 +25,7 @@ use crate::drive::progress::Progress;
 use crate::drive::redis_commands::clock_of;
 use crate::error::Error;
 use crate::plan::RunPlan;
-use crate::report::{RunReport, RunTerms};
+use crate::report::{RunReport, RunTerms, first_requests};
 use crate::scenario::Scenario;
 
 const KEY_HEADER: &str = "x-torture-client";
@@ -52,10 +52,14 @@ struct GatewayProcess {
 /// The faults of the processes: when the next comes, and which process is stopped until when.
 struct ProcessFaults {
     scenario: Scenario,
+    /// Whether one process is killed, and none takes its place.
+    is_lone: bool,
     rng: Rng,
     next_us: u64,
     ends_us: u64,
     stopped: Option<(usize, u64)>,
+    /// When the last one had been killed.
+    killed_us: Option<u64>,
 }
 
 /// Runs the nodes of `case` as processes, kills or stops one of them again and again, and judges
@@ -96,6 +100,7 @@ pub fn run_processes(
     Ok(RunReport::new(
         &RunTerms {
             scenario: name,
+            requirements: first_requests::requirements(&observed, faults.killed_us),
             ..RunTerms::new(case, clock)
         },
         &observed,
@@ -112,10 +117,12 @@ impl ProcessFaults {
         let duration_us = u64::try_from(case.plan.duration.as_micros()).unwrap_or(u64::MAX);
         Self {
             scenario: case.scenario,
+            is_lone: case.plan.has_fresh_keys(),
             rng: Rng::with_seed(case.plan.seed),
             next_us: now_us + first_us,
             ends_us: now_us.saturating_add(duration_us),
             stopped: None,
+            killed_us: None,
         }
     }
 
@@ -139,6 +146,11 @@ impl ProcessFaults {
         } else {
             self.next_us += KILL_EVERY_US;
             gateways[index].kill();
+            self.killed_us = Some(clock::monotonic_micros());
+            if self.is_lone {
+                self.next_us = u64::MAX;
+                return Ok(());
+            }
             gateways[index].launch()
         }
     }

@@ -51,6 +51,8 @@ pub struct FaultyFleet<'a> {
     next_us: u64,
     /// Observations of the nodes that crashed.
     crashed: Vec<Observations>,
+    /// When the last one had crashed, in microseconds.
+    crashed_us: Option<u64>,
     calls: (u64, u64),
     interrupting: Option<Interrupting>,
     paused: Option<PausedMaster>,
@@ -76,6 +78,8 @@ pub struct FleetResult {
     pub concessions: Vec<Concession>,
     /// Interruptions so far, and the most often that a node's breaker opened.
     pub openings: (usize, u64),
+    /// When the last node had crashed, in microseconds.
+    pub crashed_us: Option<u64>,
 }
 
 impl<'a> FaultyFleet<'a> {
@@ -94,6 +98,7 @@ impl<'a> FaultyFleet<'a> {
             rng: Rng::with_seed(plan.seed),
             next_us: 0,
             crashed: Vec::new(),
+            crashed_us: None,
             calls: (0, 0),
             interrupting: Interruption::new(scenario, plan, backing).map(Interrupting::new),
             paused: None,
@@ -214,6 +219,7 @@ impl<'a> FaultyFleet<'a> {
             calls: self.calls,
             concessions,
             openings,
+            crashed_us: self.crashed_us,
         })
     }
 
@@ -222,7 +228,7 @@ impl<'a> FaultyFleet<'a> {
     }
 
     /// Crashes a random node in the middle of its calls, and starts one with no memory in its
-    /// place.
+    /// place, unless it is the only one to crash.
     fn crash(&mut self) -> Result<(), Error> {
         let index = self.rng.usize(0..self.slots.len());
         let seed = self.rng.u64(..);
@@ -231,6 +237,11 @@ impl<'a> FaultyFleet<'a> {
             let calls = node.calls.clone();
             self.crashed.push(node.crash()?);
             self.calls = (self.calls.0 + calls.all(), self.calls.1 + calls.failed());
+        }
+        self.crashed_us = Some(clock::monotonic_micros());
+        if self.plan.has_fresh_keys() {
+            self.next_us = u64::MAX;
+            return Ok(());
         }
         let index = u32::try_from(index).unwrap_or(u32::MAX);
         let node = DrivenNode::start(self.plan, &slot.backing, &self.load, index, seed)?;

@@ -22,6 +22,8 @@ pub struct Observations {
     pub answers: BTreeMap<AnswerKind, u64>,
     /// How often each answer came for keys that an outage was to spare.
     pub of_spared: BTreeMap<AnswerKind, u64>,
+    /// Where clients ask for fresh keys: all requests.
+    pub of_fresh: Vec<Observation>,
 }
 
 /// A request whose answer has just come.
@@ -52,6 +54,18 @@ pub enum AnswerKind {
     Broken,
 }
 
+impl Observation {
+    /// Whether the client was told that the request is denied.
+    pub fn is_denied(&self) -> bool {
+        self.admitted.is_none()
+            && match self.answer {
+                AnswerKind::Status(status) => AnswerKind::admits(status) == Some(false),
+                AnswerKind::Broken => false,
+                _ => true,
+            }
+    }
+}
+
 impl Observations {
     pub fn record(&mut self, observation: Observation) {
         let Observation {
@@ -80,6 +94,7 @@ impl Observations {
     pub fn absorb(&mut self, other: Self) {
         self.admissions.extend(other.admissions);
         self.held.extend(other.held);
+        self.of_fresh.extend(other.of_fresh);
         self.requests += other.requests;
         self.expected += other.expected;
         self.latencies.absorb(&other.latencies);

@@ -168,6 +168,24 @@ fn a_node_that_crashes_with_tokens_taken_ahead_frees_none_of_them() {
     );
 }
 
+/// A busy machine may make live nodes silent: what the others deny meanwhile is judged by made-up
+/// answers.
+#[test]
+fn a_node_that_crashes_alone_frees_no_tokens_of_fresh_keys() {
+    let _turn = turn();
+    let server = RedisServer::start();
+    let mut spec = server.spec();
+    spec.timeout = Duration::from_secs(5);
+    let cases = Case::variants(Scenario::Crash, &plan(4, 1_000));
+    let lone = cases.last().unwrap();
+    let outcome = torture::run_nodes(lone, &Backing::Redis(spec), &mut |_| {}).unwrap();
+    assert_kept(&outcome);
+    assert!(
+        outcome.scenario == "crash (lone, small bursts)" && outcome.requirements[0].is_met(),
+        "{outcome:#?}"
+    );
+}
+
 #[test]
 fn a_limit_that_changes_on_one_node_after_the_other_keeps_to_the_larger_version() {
     let _turn = turn();
