@@ -166,13 +166,12 @@ async fn two_nodes_enforce_one_limit_through_an_outage() {
     for node in &nodes {
         node.recovers().await;
     }
-    // Redis forgot what it knew itself, but not what was admitted without it. A node whose beats are
-    // late on a busy machine has its share held back.
+    eventually("both are heard of again", || async { are_heard(&nodes) }).await;
+    // Redis forgot what it knew itself, but not what was admitted without it.
     let after = flat_out(&nodes, limit, 60).await;
-    assert!(
-        (1..=100 - during).contains(&after),
-        "{after} after {during}"
-    );
+    assert!(after <= 100 - during, "{after} after {during}");
+    let least = if are_heard(&nodes) { 90 - during } else { 1 };
+    assert!(after >= least, "{after} after {during}");
 }
 
 #[tokio::test]
@@ -205,6 +204,13 @@ async fn requests_decided_locally_after_failed_calls_are_charged_later() {
         left().await.is_some_and(|left| left <= 97)
     })
     .await;
+}
+
+/// Whether nothing is held back for a node whose beats a busy machine makes late.
+fn are_heard(nodes: &[LimiterNode]) -> bool {
+    nodes
+        .iter()
+        .all(|node| node.share.get().nodes() == 2 && node.share.silent_ranks().is_empty())
 }
 
 /// Requests that passed, of `each` that every node gets in turn.

@@ -172,17 +172,15 @@ async fn clients_have_the_plans_of_a_redis_hash_in_every_process() {
         )
         .unwrap()
     });
-    for (client, burst) in [("gold", 30), ("unlisted", BURST)] {
+    // A plan that a busy machine reads late leaves a client the limit's own bucket until then.
+    for (client, burst, plan) in [("gold", 30, "q=30;"), ("unlisted", BURST, "q=20;")] {
         let mut admitted = 0;
-        for turn in 0..50 {
-            admitted += u64::from(answer(&layers[turn % 2], client).await.0 == StatusCode::OK);
+        for turn in 0..80 {
+            let (status, policy) = answer(&layers[turn % 2], client).await;
+            let is_by_plan = policy.to_str().unwrap().contains(plan);
+            admitted += u64::from(is_by_plan && status == StatusCode::OK);
         }
-        // Until its plan is known, which a busy machine may make late, a client has the limit's own
-        // bucket.
-        assert!(
-            (burst..=burst + BURST).contains(&admitted),
-            "{client}: {admitted}"
-        );
+        assert_eq!(admitted, burst, "{client}");
     }
     let policy = async |client| answer(&layers[1], client).await.1;
     assert_eq!(policy("gold").await, "\"few\";q=30;w=36000");

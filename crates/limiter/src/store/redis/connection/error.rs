@@ -36,10 +36,18 @@ pub(crate) fn store_error(error: &Error) -> StoreError {
 
 fn by_code(details: &str) -> StoreError {
     let known = CODES.iter().find(|(code, _)| has_code(details, code));
-    known.map_or_else(
-        || StoreError::Script(details.into()),
-        |(_, kind)| kind.clone(),
-    )
+    match known {
+        Some((_, kind)) => kind.clone(),
+        None if is_of_server(details) => StoreError::Script(details.into()),
+        None => StoreError::Io,
+    }
+}
+
+/// Whether a server wrote the message: its errors begin with a code in capitals. The client library
+/// begins with a word, where it could not send a command.
+fn is_of_server(details: &str) -> bool {
+    let code = details.split_ascii_whitespace().next().unwrap_or_default();
+    !code.is_empty() && code.bytes().all(|byte| byte.is_ascii_uppercase())
 }
 
 /// Whether a message has this code. Redis 7 puts it first; Redis 6.2 quotes an error inside a
@@ -81,6 +89,19 @@ mod tests {
             kind("NOPERM this user has no permissions to run the 'evalsha' command"),
             StoreError::Auth
         );
+    }
+
+    #[test]
+    fn a_command_that_the_client_library_could_not_send_is_no_error_of_a_script() {
+        for details in [
+            "Failed to route command.",
+            "Missing expected connection.",
+            "",
+        ] {
+            assert_eq!(kind(details), StoreError::Io, "{details}");
+        }
+        let refused = "ERR unknown command 'FOO'";
+        assert_eq!(kind(refused), StoreError::Script(refused.into()));
     }
 
     #[test]
