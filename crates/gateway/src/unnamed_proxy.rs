@@ -43,15 +43,18 @@ impl UnnamedProxyWarning {
     }
 }
 
-/// The field in which a proxy says for whom it asks.
+/// The field in which a proxy says for whom it asks. Names are compared one by one: a request has
+/// few, and each hash of one would cost more.
 pub fn forwarding_field(headers: &HeaderMap) -> Option<&'static str> {
-    if headers.contains_key(X_FORWARDED_FOR) {
-        Some("X-Forwarded-For")
-    } else if headers.contains_key(FORWARDED) {
-        Some("Forwarded")
-    } else {
-        None
+    for name in headers.keys() {
+        if *name == X_FORWARDED_FOR {
+            return Some("X-Forwarded-For");
+        }
+        if *name == FORWARDED {
+            return Some("Forwarded");
+        }
     }
+    None
 }
 
 fn counts_by_address(limits: &Catalog, name: &str) -> bool {

@@ -120,11 +120,15 @@ fn strip(headers: &mut HeaderMap, also: impl Fn(&HeaderName, &str) -> bool) -> F
         headers.remove(CONTENT_LENGTH);
     }
     // The way of a message is one list: an end within a comment would hide the gateway.
-    let mut ways = headers.get_all(VIA).iter();
-    if via && !ways.all(|way| syntax::is_closed(way.as_bytes())) {
+    if via && !is_way_closed(headers) {
         headers.remove(VIA);
     }
     summary
+}
+
+fn is_way_closed(headers: &HeaderMap) -> bool {
+    let mut ways = headers.get_all(VIA).iter();
+    ways.all(|way| syntax::is_closed(way.as_bytes()))
 }
 
 /// Reads every option of every `Connection` line. No option removes `Host` or `Content-Length`:
