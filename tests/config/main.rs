@@ -523,6 +523,21 @@ routes:
 }
 
 #[test]
+fn warns_of_keys_that_a_client_has_many_of() {
+    for (field, right) in [
+        ("host", "write host,"),
+        ("X-Forwarded-For", "write client_ip,"),
+        ("x-real-ip", "write client_ip,"),
+    ] {
+        let told = warnings(&format!(
+            "{LISTENERS}limits: {{each: {{key: {{header: {field}}}, rate: 1/s}}}}\n\
+             routes: [{{name: all, echo: true, limits: [each]}}]\n"
+        ));
+        assert!(told[0].contains(right) && told.len() == 1, "{told:?}");
+    }
+}
+
+#[test]
 fn a_mistake_in_a_variable_shows_its_name_and_not_its_value() {
     let secret = |name: &str| (name == "SECRET").then(|| "hunter2-hunter2".to_owned());
     for text in [

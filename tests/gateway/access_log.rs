@@ -704,12 +704,19 @@ fn a_client_that_goes_away_within_its_body_is_logged_like_others_that_go_away() 
             (&499.into(), None, &false.into())
         );
     }
-    // A client whose body is nonsense, or that has ended its half alone, is told.
-    let malformed = [&head[..], b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"].concat();
-    let ended = [&head[..], b"Content-Length: 1000\r\n\r\nhal"].concat();
-    for (sent, status) in [(malformed, 400), (ended, 499)] {
+    // A client whose body is nonsense is told, and one that ends its half alone while that is read.
+    for (framing, body, status) in [
+        ("Transfer-Encoding: chunked", "zz\r\n", 400),
+        ("Content-Length: 1000", "hal", 499),
+    ] {
         let mut client = TcpStream::connect(gateway.listeners[0]).unwrap();
-        client.write_all(&sent).unwrap();
+        client.write_all(head).unwrap();
+        let rest = format!("Expect: 100-continue\r\n{framing}\r\n\r\n");
+        client.write_all(rest.as_bytes()).unwrap();
+        let mut interim = [0; 25];
+        client.read_exact(&mut interim).unwrap();
+        assert_eq!(interim, *b"HTTP/1.1 100 Continue\r\n\r\n");
+        client.write_all(body.as_bytes()).unwrap();
         client.shutdown(Shutdown::Write).unwrap();
         let mut answer = String::new();
         client.read_to_string(&mut answer).unwrap();

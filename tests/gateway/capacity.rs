@@ -128,6 +128,7 @@ routes: [{{name: all, match: {{path: '/*'}}, respond: {{status: 200, body: ok}},
         }
         println!("with {store:?}: {busy} of the busy client passed, memory was {memory:?}");
         assert_eq!(busy, 5);
-        assert!(memory[2] < memory[0] + (4 << 20), "{memory:?}");
+        // The first round fills what it may fill, and what the allocator keeps of that.
+        assert!(memory[2] < memory[1] + (4 << 20), "{memory:?}");
     }
 }

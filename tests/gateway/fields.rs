@@ -21,6 +21,7 @@ upstreams:
 routes:
   - name: changed
     match: {path: '/users/{id}/*'}
+    ambiguous_paths: keep
     upstream: echo
     limits: [by-tenant]
     request_headers:

@@ -155,12 +155,13 @@ fn a_path_that_some_servers_read_as_another_routes_is_refused_and_counted() {
 listeners: [{{address: '127.0.0.1:0', limits: [some]}}]
 admin: {{address: '127.0.0.1:0'}}
 limits:
-  some: {{key: client_ip, rate: 20/d, burst: 20}}
+  some: {{key: client_ip, rate: 24/d, burst: 24}}
 upstreams:
   mirror: {{endpoints: ['http://{}']}}
 routes:
   - {{name: admin, match: {{path: '/admin/*'}}, deny: [127.0.0.0/8], upstream: mirror}}
   - {{name: kept, match: {{path: '/projects/*'}}, ambiguous_paths: keep, upstream: mirror}}
+  - {{name: user, match: {{path: '/users/{{id}}/*'}}, upstream: mirror}}
   - {{name: all, match: {{path: '/*'}}, upstream: mirror}}
   - {{name: other, match: {{path: '/admin%2Fecho'}}, echo: true}}
 ",
@@ -177,6 +178,9 @@ routes:
             "/admin%3Bx",
             "//admin;x",
             "/a;b%2Fc",
+            "/users/7;0/x",
+            "/users/7%3B0/x",
+            "/users/7%2Fx/y",
         ];
         for path in refused {
             let status = status(&[version, &gateway.url(path)]);
@@ -185,6 +189,7 @@ routes:
         let taken = [
             "/a%2Fb",
             "/a;b=c/d",
+            "/users/7/x;0",
             "/projects/group%2Fname",
             "/projects/a;b%2Fc%5Cd",
             "/admin%2Fecho",

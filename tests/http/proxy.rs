@@ -252,6 +252,21 @@ async fn two_hosts_are_refused() {
     assert_eq!(server.connections(), 0);
 }
 
+/// Some servers take it for POST, and a route may ask more for that.
+#[tokio::test]
+async fn a_method_in_small_letters_is_refused() {
+    let server = ScriptedUpstream::answering(OK).await;
+    let front = ProxyServer::to(&[server.address]).await;
+    for method in ["post", "Post", "purge"] {
+        let mut client = RawConnection::connect(front.address).await;
+        client
+            .send(&format!("{method} / HTTP/1.1\r\nHost: a\r\n\r\n"))
+            .await;
+        assert!(client.head().await.starts_with("HTTP/1.1 400"), "{method}");
+    }
+    assert_eq!(server.connections(), 0);
+}
+
 #[tokio::test]
 async fn connect_is_refused() {
     let server = ScriptedUpstream::answering(OK).await;

@@ -29,7 +29,7 @@ const CHAINS: [(&str, &[&str]); 4] = [
         "tollgate_wire",
         &[
             "address_shares",
-            "body body_memory fields header_map_pool regular_file",
+            "body body_memory failure_log fields header_map_pool regular_file",
             "grpc",
             "error",
             "http transport",

@@ -23,6 +23,7 @@ use tollgate_spec::route::table::{Fits, RouteLookup};
 use tollgate_spec::route::{Action, Forward, HostPolicy, Route, path};
 use tollgate_wire::body::Body;
 use tollgate_wire::error::Failure;
+use tollgate_wire::http::request_rules;
 
 /// A request to explain, as a client would send it.
 #[derive(Clone, Debug)]
@@ -90,7 +91,8 @@ pub enum Outcome {
     Routed(Box<Routed>),
     /// No route takes the request. Answered by the gateway, if the limits let it pass.
     Refused(Failure),
-    /// The path cannot be read in one way only. Answered by the gateway before anything else.
+    /// The method or the path cannot be read in one way only. Answered by the gateway before
+    /// anything else.
     Malformed(Failure),
     /// The client is not served, now or ever, or does not say who it is. Answered by the gateway
     /// before any limit.
@@ -127,7 +129,10 @@ pub fn explain(gateway: &Gateway, described: &DescribedRequest) -> Explanation {
         &gateway.trusted_proxies.proxies,
     );
     let host = host::find(request.uri(), request.headers()).into_owned();
-    let malformed = path::resolve_dots(request.uri_mut()).err();
+    let malformed = request_rules::method(request.method())
+        .and_then(|()| request_rules::path(request.method(), request.uri().path().as_bytes()))
+        .and_then(|()| path::resolve_dots(request.uri_mut()))
+        .err();
     let path = path::normalize(request.uri().path()).into_owned();
     let question = RouteQuestion {
         table: gateway.tables.table(described.listener),

@@ -1,8 +1,8 @@
 //! Finds the route of a request: by its listener, its host, its path with dot segments resolved,
 //! its method and its fields.
 //!
-//! Guarantees that a request is not forwarded whose path is another route's to its upstream, unless
-//! its route takes such paths.
+//! Guarantees that a request is not forwarded whose path is another route's to its upstream, or has
+//! other values for the names that limits count by, unless its route takes such paths.
 
 use std::borrow::Cow;
 
@@ -21,6 +21,11 @@ use tollgate_wire::error::Failure;
 
 const AMBIGUOUS: Failure = Failure::BadRequest(
     "some servers read an encoded slash, a backslash or a parameter in the path, and another route takes what they read",
+);
+
+const OTHER_NAMES: Failure = Failure::BadRequest(
+    "some servers read an encoded slash, a backslash or a parameter in the path, and find other values for the names in \
+     the path of its route",
 );
 
 /// The facts of a request by which a table is asked for the route of a path.
@@ -56,7 +61,9 @@ impl RouteQuestion<'_> {
             return None;
         }
         match path::other_reading(path)? {
-            OtherReading::Path(other) if self.find(&other) == *found => None,
+            OtherReading::Path(other) if self.find(&other) == *found => {
+                (!route.matches.has_same_params(path, &other)).then_some(OTHER_NAMES)
+            }
             OtherReading::Path(_) | OtherReading::Many => Some(AMBIGUOUS),
         }
     }

@@ -12,7 +12,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
 use percent_encoding::percent_decode;
 
 pub use super::method::CredentialPlace;
-use tollgate_limiter::limit::key::{is_same_variable, parameters};
+use tollgate_limiter::limit::key::{
+    CookieLikeness, compare_cookie, cookies, holds_scheme, is_same_variable, parameters, unquoted,
+};
 use tollgate_wire::body::Body;
 use tollgate_wire::fields;
 use tollgate_wire::http::syntax;
@@ -68,11 +70,15 @@ fn in_query<'a>(uri: &'a Uri, name: &str) -> FoundCredential<'a> {
 }
 
 fn in_cookie<'a>(headers: &'a HeaderMap, name: &str) -> FoundCredential<'a> {
-    if cookies(headers).any(|pair| is_disguised_cookie(pair, name)) {
-        return FoundCredential::Several;
+    let mut values = Vec::new();
+    for cookie in cookies(headers) {
+        match compare_cookie(cookie, name) {
+            CookieLikeness::Exact(value) => values.push(Cow::Borrowed(unquoted(value))),
+            CookieLikeness::Alike => return FoundCredential::Several,
+            CookieLikeness::Other => {}
+        }
     }
-    let values = cookies(headers).filter_map(|pair| cookie_value(pair, name));
-    only(values.map(Cow::Borrowed)).unless(is_named_by_connection(headers, &COOKIE))
+    only(values.into_iter()).unless(is_named_by_connection(headers, &COOKIE))
 }
 
 /// Takes the credential at `place` out of the request, and leaves all else as it was.
@@ -156,11 +162,12 @@ fn after_scheme<'a>(value: &'a HeaderValue, scheme: &str) -> Option<&'a [u8]> {
         && rest
             .first()
             .is_none_or(|byte| !syntax::is_token_byte(*byte));
-    is_scheme.then(|| match rest.first() {
-        None if begin == 0 => rest,
-        Some(b' ' | b'\t') if begin == 0 => rest.trim_ascii(),
-        _ => value,
-    })
+    match rest.first() {
+        None if is_scheme && begin == 0 => Some(rest),
+        Some(b' ' | b'\t') if is_scheme && begin == 0 => Some(rest.trim_ascii()),
+        _ if is_scheme || holds_scheme(value, scheme) => Some(value),
+        _ => None,
+    }
 }
 
 fn is_named(found: &str, name: &str) -> bool {
@@ -205,46 +212,19 @@ fn without_parameter(uri: &Uri, name: &str) -> Option<Uri> {
     Uri::from_parts(parts).ok()
 }
 
-/// The pairs of all cookie fields: HTTP/2 may send one field for each.
-fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
-    let fields = headers
-        .get_all(COOKIE)
-        .iter()
-        .flat_map(|value| value.as_bytes().split(|byte| *byte == b';'));
-    fields
-        .map(<[u8]>::trim_ascii)
-        .filter(|pair| !pair.is_empty())
-}
-
-/// Whether a pair is the cookie called `name` to some servers, and another to all others: PHP takes
-/// `api.key` for `api_key`.
-fn is_disguised_cookie(pair: &[u8], name: &str) -> bool {
-    let found = pair.split(|byte| *byte == b'=').next().unwrap_or_default();
-    str::from_utf8(found.trim_ascii())
-        .is_ok_and(|found| found != name && is_same_variable(found, name))
-}
-
-/// Whether a pair is the cookie called `name` to any server.
-fn is_cookie(pair: &[u8], name: &str) -> bool {
-    cookie_value(pair, name).is_some() || is_disguised_cookie(pair, name)
-}
-
-fn cookie_value<'a>(pair: &'a [u8], name: &str) -> Option<&'a [u8]> {
-    let at = pair.iter().position(|byte| *byte == b'=')?;
-    let value = pair[at + 1..].trim_ascii();
-    let unquoted = value
-        .strip_prefix(b"\"")
-        .and_then(|value| value.strip_suffix(b"\""));
-    (pair[..at].trim_ascii() == name.as_bytes()).then(|| unquoted.unwrap_or(value))
-}
-
+/// Takes out the cookie called `name`, and those that a server may take for it.
 fn remove_cookie(headers: &mut HeaderMap, name: &str) {
-    if !cookies(headers).any(|pair| is_cookie(pair, name)) {
+    let mut kept = Vec::new();
+    let mut is_found = false;
+    for cookie in cookies(headers) {
+        match compare_cookie(cookie, name) {
+            CookieLikeness::Other => kept.push(cookie),
+            CookieLikeness::Exact(_) | CookieLikeness::Alike => is_found = true,
+        }
+    }
+    if !is_found {
         return;
     }
-    let kept: Vec<&[u8]> = cookies(headers)
-        .filter(|pair| !is_cookie(pair, name))
-        .collect();
     match HeaderValue::from_bytes(&kept.join(&b"; "[..])) {
         Ok(value) if !value.is_empty() => drop(headers.insert(COOKIE, value)),
         _ => drop(headers.remove(COOKIE)),
@@ -259,7 +239,7 @@ mod tests {
         let builder = fields
             .iter()
             .fold(Request::get(uri), |builder, (name, value)| {
-                builder.header(*name, *value)
+                builder.header(*name, value.as_bytes())
             });
         builder.body(Body::empty()).unwrap()
     }
@@ -355,7 +335,13 @@ mod tests {
             &[("cookie", "key=a; key=b")],
         );
         let cookie = CredentialPlace::Cookie("api_key".into());
-        for pairs in ["api.key=a; api_key=b", "api_key=b; api key", "api-key=a"] {
+        for pairs in [
+            "api.key=a; api_key=b",
+            "api_key=b; api key",
+            "api-key=a",
+            "api_key=a; \u{a0}api_key=b",
+            "api_key=a; api_key[]=b",
+        ] {
             two(&cookie, "/", &[("cookie", pairs)]);
         }
         two(
@@ -374,6 +360,7 @@ mod tests {
             (b"\xa0Basic YTpi", b"\xa0Basic YTpi"),
             (b"basic:YTpi", b"basic:YTpi"),
             (b"Basic,Bearer x", b"Basic,Bearer x"),
+            (b"x Basic YTpi", b"x Basic YTpi"),
         ] {
             let mut request = request("/", &[]);
             request

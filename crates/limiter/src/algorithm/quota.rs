@@ -125,9 +125,14 @@ impl Quota {
         }
         // At least 1: a level with no wait denies nothing.
         let longest_us = whole_retry_us.max(left_us).max(1);
+        let retry_after_us = match part {
+            // Whatever comes back meanwhile, nothing of it is granted.
+            HeldBack::Whole if level.retry_after_us > 0 => longest_us,
+            _ => level.retry_after_us.min(longest_us),
+        };
         Level {
             remaining,
-            retry_after_us: level.retry_after_us.min(longest_us),
+            retry_after_us,
             ..level
         }
     }

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::sleep;
-
-use crate::upstream::failure_log::FailureLog;
+use tollgate_wire::failure_log::FailureLog;
 
 /// The time that a client's connection gets to close.
 const CLOSES_WITHIN: Duration = Duration::from_millis(50);

@@ -69,14 +69,16 @@ fn is_refused_claim(name: &str, peer_trusted: bool) -> bool {
     }
 }
 
-/// Whether upstreams take this field for a proxy's. Upstreams that turn field names into variables
-/// cannot tell `_` from `-`, or even `.`; no proxy writes them, but a client that wants to pass for
-/// a proxy does.
+/// Whether upstreams take this field for a proxy's: for whom it asks, or what it was asked for,
+/// which some go by instead of the target. Upstreams that turn field names into variables cannot
+/// tell `_` from `-`, or even `.`; no proxy writes them, but a client that wants to pass for a
+/// proxy does.
 pub fn is_claim(name: &str) -> bool {
     name.starts_with("x-forwarded-")
+        || name.starts_with("x-original-")
         || matches!(
             name,
-            "x-real-ip" | "x-request-id" | "client-cert" | "client-cert-chain"
+            "x-real-ip" | "x-request-id" | "x-rewrite-url" | "client-cert" | "client-cert-chain"
         )
 }
 
@@ -348,6 +350,8 @@ mod tests {
             ("x-forwarded-client-cert", "Hash=ab"),
             ("client-cert", ":ab:"),
             ("x-real-ip", "1.1.1.1"),
+            ("x-original-url", "/admin"),
+            ("x-rewrite-url", "/admin"),
             ("forwarded", "for=1.1.1.1"),
         ];
         let mut headers = map(&claims);

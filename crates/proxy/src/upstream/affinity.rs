@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use http::{HeaderMap, HeaderValue};
 use sha2::{Digest, Sha256};
-use tollgate_limiter::limit::key::{Facts, KeyPart, cookies};
+use tollgate_limiter::limit::key::{Facts, KeyPart, cookie_values};
 
 pub use super::spec::balance::StickyCookie;
 
@@ -34,7 +34,8 @@ impl Affinity {
     /// The affinity of a request that carries the cookie: the first that could be ours, since
     /// another server of the host may set one too. `None`: none is ours.
     pub fn from_cookie(cookie: &StickyCookie, headers: &HeaderMap) -> Option<Self> {
-        cookies(headers, &cookie.name)
+        cookie_values(headers, &cookie.name)
+            .flatten()
             .find_map(|value| read(&value))
             .map(Self::from_value)
     }

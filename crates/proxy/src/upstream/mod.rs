@@ -4,8 +4,8 @@
 //! while the gateway runs. `health` has what is known of the state of each, `latency` how fast they
 //! are, `judgement` draws conclusions from their requests and probes, `rotation` has those that are
 //! fit, and `balance` picks the next one, where asked for by the `affinity` of requests. `bounds`,
-//! `adaptive` and `budget` bound connections, requests and retries. `metrics` counts and
-//! `failure_log` logs. `watch` is for the control plane: it probes endpoints, and shows them.
+//! `adaptive` and `budget` bound connections, requests and retries. `metrics` counts.
+//! `watch` is for the control plane: it probes endpoints, and shows them.
 //!
 //! Guarantees that picking an endpoint takes no lock, and that the state is shared by all workers.
 
@@ -16,7 +16,6 @@ pub mod bounds;
 pub mod budget;
 pub mod discovery;
 pub mod endpoints;
-pub mod failure_log;
 pub mod health;
 mod judgement;
 pub mod latency;

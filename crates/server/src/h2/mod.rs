@@ -38,6 +38,7 @@ use super::connection_limit::ClientActivity;
 use super::handler::Handler;
 use super::timeouts::client_timeouts;
 use tollgate_spec::listener::ListenerSpec;
+use tollgate_wire::failure_log::FailureLog;
 use tollgate_wire::http::deadline::{ClientWait, Wait as _};
 use tollgate_wire::http::h1::upgrade::Io;
 use tollgate_wire::http::h2::STREAM_WINDOW;
@@ -57,14 +58,15 @@ pub struct Http2 {
     builder: Builder,
     spec: Arc<ListenerSpec>,
     rates: MinBodyRates,
-    floods: FloodMetrics,
+    floods: Floods,
 }
 
 /// Connections that were closed because of what their client sent.
-struct FloodMetrics {
+struct Floods {
     resets: Counter,
     control_frames: Counter,
     other: Counter,
+    log: FailureLog,
 }
 
 impl Http2 {
@@ -82,7 +84,7 @@ impl Http2 {
             builder,
             spec: Arc::clone(spec),
             rates,
-            floods: FloodMetrics::new(),
+            floods: Floods::new(),
         }
     }
 
@@ -123,30 +125,31 @@ impl Http2 {
         self.record_end(&session, served);
     }
 
-    /// Logs a line for a connection that was closed because of its client's input, however much
-    /// that was.
+    /// Counts a connection that was closed because of its client's input, and logs it.
     fn record_end<H>(&self, session: &H2Session<H>, served: Result<(), h2::Error>) {
         let peer = session.connection.peer;
-        match (session.traffic.violation(), served) {
+        let floods = &self.floods;
+        let (count, sent) = match (session.traffic.violation(), served) {
             (Some(Violation::Resets), _) => {
-                self.floods.resets.increment(1);
-                tracing::warn!(%peer, "an HTTP/2 connection was closed: its client made requests and reset them at once");
+                (&floods.resets, "made requests and reset them at once")
             }
             (Some(Violation::ControlFrames), _) => {
-                self.floods.control_frames.increment(1);
-                tracing::warn!(%peer, "an HTTP/2 connection was closed: its client sent frames that carry nothing");
+                (&floods.control_frames, "sent frames that carry nothing")
             }
-            (_, Err(error)) if is_flood(&error) => {
-                self.floods.other.increment(1);
-                tracing::warn!(%peer, %error, "an HTTP/2 connection was closed: its client sent too much of something");
-            }
+            (_, Err(error)) if is_flood(&error) => (&floods.other, "sent too much of something"),
             (Some(violation), _) => {
-                tracing::debug!(%peer, reason = %violation.reason(), "a client broke HTTP/2")
+                tracing::debug!(%peer, reason = %violation.reason(), "a client broke HTTP/2");
+                return;
             }
             (None, Err(error)) => {
-                tracing::debug!(%peer, %error, "an HTTP/2 connection ended in an error")
+                tracing::debug!(%peer, %error, "an HTTP/2 connection ended in an error");
+                return;
             }
-            (None, Ok(())) => {}
+            (None, Ok(())) => return,
+        };
+        count.increment(1);
+        if let Some(unlogged) = floods.log.admit() {
+            tracing::warn!(%peer, unlogged, "an HTTP/2 connection was closed: its client {sent}");
         }
     }
 }
@@ -175,12 +178,13 @@ async fn with_activity<T>(
     .await
 }
 
-impl FloodMetrics {
+impl Floods {
     fn new() -> Self {
         let metrics = Self {
             resets: metrics::counter!("tollgate_http2_floods_total", "kind" => "resets"),
             control_frames: metrics::counter!("tollgate_http2_floods_total", "kind" => "control_frames"),
             other: metrics::counter!("tollgate_http2_floods_total", "kind" => "other"),
+            log: FailureLog::default(),
         };
         for counter in [&metrics.resets, &metrics.control_frames, &metrics.other] {
             counter.increment(0);

@@ -224,6 +224,13 @@ impl PathPattern {
         segments(path).nth(at)
     }
 
+    fn params(&self) -> impl Iterator<Item = &str> {
+        self.segments.iter().filter_map(|segment| match segment {
+            Segment::Param(name) => Some(&**name),
+            Segment::Literal(_) => None,
+        })
+    }
+
     /// Whether it takes a normalized path.
     pub fn takes(&self, path: &str) -> bool {
         let mut left = segments(path);
@@ -268,12 +275,13 @@ impl fmt::Display for PathMatch {
 impl PathMatch {
     /// Whether every path that it takes has a value for `{name}`.
     pub fn has_param(&self, name: &str) -> bool {
+        self.params().any(|param| param == name)
+    }
+
+    fn params(&self) -> Box<dyn Iterator<Item = &str> + '_> {
         match self {
-            Self::Pattern(pattern) => pattern
-                .segments
-                .iter()
-                .any(|segment| matches!(segment, Segment::Param(param) if **param == *name)),
-            Self::Expression(expression) => expression.params().any(|param| param == name),
+            Self::Pattern(pattern) => Box::new(pattern.params()),
+            Self::Expression(expression) => Box::new(expression.params()),
         }
     }
 
@@ -307,6 +315,12 @@ impl Match {
     /// Whether `{name}` has a value in every path that this takes.
     pub fn has_param(&self, name: &str) -> bool {
         self.paths.iter().all(|path| path.has_param(name))
+    }
+
+    /// Whether each `{name}` has one value in two normalized paths that this takes.
+    pub fn has_same_params(&self, one: &str, other: &str) -> bool {
+        let mut names = self.paths.iter().flat_map(PathMatch::params);
+        names.all(|name| self.param(name, one) == self.param(name, other))
     }
 }
 

@@ -61,13 +61,21 @@ pub fn check<B>(request: &mut Request<B>, bounds: &SectionBounds) -> Result<(), 
     check_host(request)
 }
 
-/// A method is no longer than any that this gateway knows, and CONNECT is for tunnels (RFC 9110
-/// §9.3.6).
+/// A method is no longer than any that this gateway knows and has no small letters: each that is
+/// registered has none (RFC 9110 §16.1), and some servers take `post` for POST, which a route may
+/// ask more for. CONNECT is for tunnels (RFC 9110 §9.3.6).
 pub fn method(method: &Method) -> Result<(), Failure> {
     if method.as_str().len() > MAX_METHOD {
         return Err(Failure::NotImplemented(
             "the method is longer than any this gateway knows",
         ));
+    }
+    if method
+        .as_str()
+        .bytes()
+        .any(|byte| byte.is_ascii_lowercase())
+    {
+        return Err(Failure::BadRequest("the method has small letters"));
     }
     if *method == Method::CONNECT {
         return Err(Failure::NotImplemented(

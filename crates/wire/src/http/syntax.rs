@@ -110,14 +110,19 @@ pub fn is_host(bytes: &[u8]) -> bool {
         },
         None => {
             // Hosts are short: a plain loop is done before a vectorised one has begun.
-            let end = bytes
-                .iter()
-                .position(|byte| *byte == b':')
-                .unwrap_or(bytes.len());
+            let mut end = bytes.len();
+            let mut has_empty_label = false;
+            let mut before = b'.';
+            for (at, byte) in bytes.iter().enumerate() {
+                if *byte == b':' {
+                    end = at;
+                    break;
+                }
+                // A dot at the end is the root's: `a.` is `a`.
+                has_empty_label |= *byte == b'.' && before == b'.';
+                before = *byte;
+            }
             let (name, port) = bytes.split_at(end);
-            // A dot at the end is the root's: `a.` is `a`. With more dots at the end, the name
-            // would be another one.
-            let has_empty_label = matches!(name, [.., b'.', b'.'] | [b'.']);
             !name.is_empty() && all(name, HOST) && !has_empty_label && is_port(port)
         }
     }
@@ -266,13 +271,14 @@ mod tests {
             "[::1]",
             "[::1]:80",
             "a:",
+            "a.",
             "xn--bcher-kva.example",
         ] {
             assert!(is_host(good.as_bytes()), "{good}");
         }
         for bad in [
             "", ":80", "a b", "a/b", "u@h", "[::1", "::1", "[]", "[g]", "a:b", "a:1:2", "a,b@c",
-            "a[1]", "a?b", "a#b", "a:65536",
+            "a[1]", "a?b", "a#b", "a:65536", ".a", "a..b", "a..", ".", "..:1",
         ] {
             assert!(!is_host(bad.as_bytes()), "{bad}");
         }

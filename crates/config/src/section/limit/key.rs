@@ -177,6 +177,22 @@ fn unspaced(text: &str) -> Option<String> {
     (is_option && !value.is_empty()).then(|| format!("{{{option}: {value}}}"))
 }
 
+/// Warns of a field that has another value for each spelling, or whatever a client writes.
+fn warn_of_field(name: &Located<HeaderName>, report: &mut Report) {
+    let (problem, hint) = match name.value.as_str() {
+        "host" => (
+            "each spelling of a host, and each port, has a bucket of its own",
+            "write host, which is one value for all of them",
+        ),
+        "forwarded" | "x-forwarded-for" | "x-real-ip" => (
+            "a client writes into this field what it likes, and has a bucket for each value",
+            "write client_ip, and name the proxies in front in trusted_proxies",
+        ),
+        _ => return,
+    };
+    report.warning(&name.location, ValueProblem::new(problem).hint(hint));
+}
+
 impl RawPartOptions {
     fn part(&self, report: &mut Report) -> Option<KeyPart> {
         let parts = [
@@ -187,8 +203,10 @@ impl RawPartOptions {
                 .build(|part| Some(KeyPart::Identity(part.value.clone()))),
             self.claim
                 .build(|name| Some(KeyPart::Identity(IdentityPart::Claim(name.value.0.clone())))),
-            self.header
-                .build(|name| Some(KeyPart::Header(name.value.clone()))),
+            self.header.build(|name| {
+                warn_of_field(name, report);
+                Some(KeyPart::Header(name.value.clone()))
+            }),
             self.cookie
                 .build(|name| Some(KeyPart::Cookie(name.value.0.clone()))),
             self.query

@@ -49,7 +49,8 @@ record! {
         /// The names of the listeners that serve it. Default: all.
         optional listeners: NonEmptyList<Located<DefinedName>>,
         /// Paths that some servers read as others: with %2F, %5C, a backslash or ;parameters.
-        /// refuse: 400, if another route takes what they read. keep: they are forwarded.
+        /// refuse: 400, if another route takes what they read, or if the {names} in the path have
+        /// other values there. keep: they are forwarded.
         default("refuse") ambiguous_paths: Located<AmbiguousPaths>,
         /// The keys of its action.
         group action: RawActionKeys,

@@ -2,6 +2,8 @@ use std::num::NonZeroU64;
 
 use super::*;
 use crate::algorithm::calendar::Period;
+use crate::algorithm::held_back::{HeldBack, Reserve};
+use crate::algorithm::level::Level;
 
 const SECOND: u64 = 1_000_000;
 
@@ -65,6 +67,27 @@ fn a_request_larger_than_the_limit_or_its_share_never_fits() {
         let third = quota.shared_by(3);
         assert_eq!((third.holds(4), third.holds(5)), (true, false));
     }
+}
+
+#[test]
+fn a_denial_by_a_whole_limit_that_is_held_back_lasts_as_long_as_that() {
+    let reserve = Reserve {
+        part: HeldBack::Whole,
+        left_us: 12 * SECOND,
+    };
+    let told = |quota: Quota, retry_after_us| {
+        let level = Level {
+            retry_after_us,
+            ..Level::default()
+        };
+        let level = quota.level_holding_back(reserve, 1, level, retry_after_us);
+        level.retry_after_us
+    };
+    for quota in [bucket(1), window()] {
+        assert_eq!(told(quota, 2 * SECOND), 12 * SECOND);
+        assert_eq!(told(quota, 0), 0, "nothing was denied");
+    }
+    assert_eq!(told(window(), 20 * SECOND), 20 * SECOND);
 }
 
 #[test]

@@ -2,9 +2,9 @@
 //!
 //! `part` reads the parts of a key from the `facts` of a request, `custom` has those that a closure
 //! reads and `client_certificate` and `client_identity` those of a certificate and of an identity,
-//! `body` those of a body. `bytes` writes them into the key; `spelling`, `host` and `address_text`
-//! give values, hosts and addresses their one spelling. Two different combinations of parts never
-//! give one key.
+//! `cookie` and `body` those of cookies and of a body. `bytes` writes them into the key, and
+//! `spelling`, `host` and `address_text` give values, hosts and addresses their one spelling. Two
+//! different combinations of parts never give one key.
 
 pub mod address_text;
 pub mod host;
@@ -13,6 +13,7 @@ mod body;
 mod bytes;
 mod client_certificate;
 mod client_identity;
+mod cookie;
 mod custom;
 mod facts;
 mod part;
@@ -22,10 +23,11 @@ pub use body::{BodyFormat, BodyMember, BodyValues, parameters};
 pub use bytes::Key;
 pub use client_certificate::{CertificatePart, ClientCertificate};
 pub use client_identity::{CallerIdentity, IdentityPart};
+pub use cookie::{CookieLikeness, compare_cookie, cookies, values as cookie_values};
 pub use custom::CustomKey;
 pub use facts::Facts;
-pub use part::{KeyPart, cookies};
-pub use spelling::{REGISTERED_METHODS, field_values, is_same_variable};
+pub use part::KeyPart;
+pub use spelling::{REGISTERED_METHODS, field_values, holds_scheme, is_same_variable, unquoted};
 
 /// How a request is turned into the key of a bucket: the parts of the key, in order.
 ///

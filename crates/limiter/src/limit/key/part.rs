@@ -10,12 +10,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::header::{AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION};
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderName, HeaderValue};
 
 use crate::limit::key::body::{BodyMember, BodyValues, parameters};
 use crate::limit::key::bytes::Key;
 use crate::limit::key::client_certificate::CertificatePart;
 use crate::limit::key::client_identity::IdentityPart;
+use crate::limit::key::cookie;
 use crate::limit::key::custom::CustomKey;
 use crate::limit::key::facts::Facts;
 use crate::limit::key::spelling;
@@ -42,8 +43,7 @@ pub enum KeyPart {
     /// [take for it](spelling::is_same_variable); of `authorization` the credentials, whatever
     /// their spelling.
     Header(HeaderName),
-    /// A cookie by name (RFC 6265 §4.2), also under one that servers
-    /// [take for it](spelling::is_same_variable).
+    /// A cookie by name (RFC 6265 §4.2): see [`compare_cookie`](cookie::compare_cookie).
     Cookie(Arc<str>),
     /// A query parameter by name, percent-decoded: see [`parameters`].
     Query(Arc<str>),
@@ -99,11 +99,14 @@ impl KeyPart {
                 return if *name == AUTHORIZATION || *name == PROXY_AUTHORIZATION {
                     only(values.map(spelling::credentials))
                 } else {
-                    only(values.map(|value| Cow::Borrowed(spelling::field(value))))
+                    only(values.map(|value| Some(Cow::Borrowed(spelling::field(value)))))
                 };
             }
-            Self::Cookie(name) => return only(cookies(facts.headers, name)),
-            Self::Query(name) => return parameter(facts.uri.query()?, name),
+            Self::Cookie(name) => return only(cookie::values(facts.headers, name)),
+            Self::Query(name) => {
+                let values = parameters(facts.uri.query()?, name);
+                return only(values.map(|value| value.map(spelling::without_space)));
+            }
             Self::PathParam(name) => {
                 return Some(PartValue::Bytes(spelling::decoded(
                     (facts.param)(name)?.as_bytes(),
@@ -207,45 +210,14 @@ impl KeyPart {
     }
 }
 
-/// The value that all agree on.
-fn only<'a>(mut values: impl Iterator<Item = Cow<'a, [u8]>>) -> Option<PartValue<'a>> {
-    let first = values.next()?;
-    let agree = values.all(|value| value == first);
-    Some(if agree {
-        PartValue::Bytes(first)
-    } else {
-        PartValue::Different
-    })
-}
-
-fn parameter<'a>(query: &'a str, name: &str) -> Option<PartValue<'a>> {
-    let mut values = parameters(query, name);
+/// The value that all agree on. A value is `None` where servers read another one, or none.
+fn only<'a>(mut values: impl Iterator<Item = Option<Cow<'a, [u8]>>>) -> Option<PartValue<'a>> {
     let first = values.next()?;
     let agree = values.all(|value| value == first);
     Some(match first {
         Some(value) if agree => PartValue::Bytes(value),
         _ => PartValue::Different,
     })
-}
-
-/// The values of the cookies that [are called](spelling::is_same_variable) `name`.
-pub fn cookies<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = Cow<'a, [u8]>> {
-    let pairs = headers
-        .get_all(COOKIE)
-        .iter()
-        .flat_map(|value| value.as_bytes().split(|&byte| byte == b';'));
-    pairs.filter_map(move |pair| {
-        let (found, rest) = pair.trim_ascii_start().split_at_checked(name.len())?;
-        let value = rest
-            .trim_ascii_start()
-            .strip_prefix(b"=")
-            .filter(|_| found == name.as_bytes() || is_variable(found, name))?;
-        Some(spelling::cookie(value))
-    })
-}
-
-fn is_variable(found: &[u8], name: &str) -> bool {
-    str::from_utf8(found).is_ok_and(|found| spelling::is_same_variable(found, name))
 }
 
 fn is_secret_header(name: &HeaderName) -> bool {

@@ -11,10 +11,10 @@ use parking_lot::Mutex;
 
 use super::after;
 use super::ejection::EjectionRecord;
-use crate::upstream::failure_log::FailureLog;
 use crate::upstream::latency::EndpointLatency;
 pub use crate::upstream::spec::health::ProbeThresholds;
 use tollgate_limiter::clock;
+use tollgate_wire::failure_log::FailureLog;
 
 /// How long an endpoint that refused a connection is passed over, while others are left. Long
 /// enough that a dead endpoint costs at most one connect attempt a second, short enough to notice a

@@ -73,7 +73,7 @@ fn value(found: FoundField<'_>) -> Option<String> {
 
 /// The values of the query parameters called `name`. `None`: a reader may find one here, or another
 /// value, and others do not. A name may be spelt in several ways, and some readers end a value at a
-/// semicolon.
+/// semicolon, or know other escapes.
 ///
 /// ```
 /// use tollgate_limiter::limit::key::parameters;
@@ -82,6 +82,7 @@ fn value(found: FoundField<'_>) -> Option<String> {
 /// assert_eq!(values("a=1&k%65y=x+y"), [Some(b"x y".as_slice().into())]);
 /// assert_eq!(values("key=x;a=1"), [None]);
 /// assert_eq!(values("a=1;key=x"), [None]);
+/// assert_eq!(values("key=%u0078"), [None]);
 /// ```
 pub fn parameters<'a>(query: &'a str, name: &str) -> impl Iterator<Item = Option<Cow<'a, [u8]>>> {
     let wanted = WantedName::new(name);
@@ -94,7 +95,7 @@ pub fn parameters<'a>(query: &'a str, name: &str) -> impl Iterator<Item = Option
         match likeness {
             NameLikeness::Other => None,
             NameLikeness::Exact if field.is_first && !field.value.contains(&b';') => {
-                Some(Some(decoded_leniently(field.value)))
+                Some(decoded(field.value).map(into_bytes))
             }
             NameLikeness::Exact | NameLikeness::Alike => Some(None),
         }
@@ -192,6 +193,13 @@ fn decoded(text: &[u8]) -> Option<Cow<'_, str>> {
     String::from_utf8(decoded_leniently(text).into_owned())
         .ok()
         .map(Cow::Owned)
+}
+
+fn into_bytes(text: Cow<'_, str>) -> Cow<'_, [u8]> {
+    match text {
+        Cow::Borrowed(text) => text.as_bytes().into(),
+        Cow::Owned(text) => text.into_bytes().into(),
+    }
 }
 
 /// A name or a value whose malformed bytes are kept.

@@ -9,6 +9,9 @@ use serde::de::{
 
 use super::name::{NameLikeness, ReadName, WantedName};
 
+/// The largest whole number that readers without integers tell from its neighbours (RFC 8259 §6).
+const LARGEST_EXACT: u64 = (1 << 53) - 1;
+
 /// The text or whole number of the only member at `path`, whose dots lead into objects. `None`:
 /// there is none, it is of another type, or readers may differ about it.
 pub fn value(content: &[u8], path: &str) -> Option<String> {
@@ -54,11 +57,12 @@ impl<'de> Visitor<'de> for Walk<'_> {
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
-        Ok(self.leaf(&number))
+        Ok(self.leaf(&number).filter(|_| number <= LARGEST_EXACT))
     }
 
     fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
-        Ok(self.leaf(&number))
+        let is_exact = number.unsigned_abs() <= LARGEST_EXACT;
+        Ok(self.leaf(&number).filter(|_| is_exact))
     }
 
     /// A fraction has many spellings.

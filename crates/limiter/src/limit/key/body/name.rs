@@ -1,6 +1,8 @@
 //! Which names an upstream may take for a member: readers differ in case, white space, brackets and
 //! dots.
 
+use crate::limit::key::spelling::is_space_character;
+
 /// A name that a member is looked for by.
 pub struct WantedName<'a> {
     exact: &'a str,
@@ -91,12 +93,8 @@ fn is_nesting(c: char) -> bool {
 /// from a NUL on.
 fn bare(name: &str) -> &str {
     let name = name.split_once('\0').map_or(name, |(name, _)| name);
-    name.trim_end_matches(is_space)
-        .trim_start_matches(|c| is_space(c) || is_bracket(c))
-}
-
-fn is_space(c: char) -> bool {
-    c.is_whitespace() || c == '\u{feff}'
+    name.trim_end_matches(is_space_character)
+        .trim_start_matches(|c| is_space_character(c) || is_bracket(c))
 }
 
 /// The name as the most lenient readers have it. PHP takes dots, spaces, and brackets that are not

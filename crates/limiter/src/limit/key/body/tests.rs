@@ -312,6 +312,14 @@ fn a_member_of_json_has_one_spelling() {
     }
     assert_eq!(json(r#"{"username":7}"#), json(r#"{"username":"7"}"#));
     assert_eq!(json(r#"{"username":-7}"#).as_deref(), Some("-7"));
+    for (number, counts) in [
+        ("9007199254740991", true),
+        ("9007199254740992", false),
+        ("-9007199254740992", false),
+    ] {
+        let body = format!("{{\"username\":{number}}}");
+        assert_eq!(json(&body).is_some(), counts, "{number}");
+    }
     assert_eq!(json(r#"{"username":""}"#).as_deref(), Some(""));
 }
 

@@ -1,5 +1,5 @@
-//! When a failure is worth a line in the log: the first of an endpoint at once, those after it once
-//! in a while.
+//! When a failure is worth a line in the log: the first of its kind at once, those after it once in
+//! a while.
 //!
 //! Guarantees at most one line per [`PERIOD`], which counts the failures that had none.
 
@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use tollgate_limiter::clock;
 
-/// Between two lines about an endpoint.
+/// Between two lines of a kind.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// The failures of an endpoint, all workers together.
+/// The failures of a kind, all workers together.
 #[derive(Debug, Default)]
 pub struct FailureLog {
     /// Until then, no line is written: in microseconds of the monotonic clock.
