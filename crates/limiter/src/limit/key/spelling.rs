@@ -221,18 +221,18 @@ pub(super) fn trimmed(mut text: &[u8]) -> &[u8] {
 /// The bytes of the character at an end of a text, if it is white space. `end` gives so many bytes
 /// of that end.
 fn white_space<'a>(end: impl Fn(usize) -> Option<&'a [u8]>) -> Option<usize> {
-    // The last byte of a character of UTF-8 may be one of Latin-1.
-    for length in 2..=4 {
-        let text = str::from_utf8(end(length).unwrap_or_default()).unwrap_or_default();
-        let mut chars = text.chars();
-        if let (Some(c), None) = (chars.next(), chars.next()) {
-            return is_space_character(c).then_some(length);
+    let Some([byte]) = end(1) else { return None };
+    if !byte.is_ascii() {
+        // The last byte of a character of UTF-8 may be one of Latin-1.
+        for length in 2..=4 {
+            let text = str::from_utf8(end(length).unwrap_or_default()).unwrap_or_default();
+            let mut chars = text.chars();
+            if let (Some(c), None) = (chars.next(), chars.next()) {
+                return is_space_character(c).then_some(length);
+            }
         }
     }
-    match end(1) {
-        Some([byte]) if *byte == 0 || char::from(*byte).is_whitespace() => Some(1),
-        _ => None,
-    }
+    (*byte == 0 || char::from(*byte).is_whitespace()).then_some(1)
 }
 
 /// Whether readers drop the character around a text.
@@ -304,6 +304,9 @@ pub fn holds_scheme(credentials: &[u8], scheme: &str) -> bool {
 /// Base64 as RFC 4648 §4 has it: other characters dropped, as lenient readers do, unused bits zero,
 /// and padded. `None`: digits stand behind padding, where Python and Node end, and PHP goes on.
 fn base64(text: &[u8]) -> Option<Cow<'_, [u8]>> {
+    if is_strict_base64(text) {
+        return Some(text.into());
+    }
     let mut digits = Vec::with_capacity(text.len());
     let mut is_padded = false;
     for byte in text {
@@ -335,11 +338,23 @@ fn base64(text: &[u8]) -> Option<Cow<'_, [u8]>> {
         *last = without_unused_bits(*last, padding.len());
     }
     digits.extend_from_slice(padding);
-    Some(if digits == text {
-        text.into()
-    } else {
-        digits.into()
-    })
+    Some(digits.into())
+}
+
+/// Whether a text is written as RFC 4648 §4 has it.
+fn is_strict_base64(text: &[u8]) -> bool {
+    let end = text
+        .iter()
+        .position(|byte| *byte == b'=')
+        .unwrap_or(text.len());
+    let (digits, padding) = text.split_at(end);
+    let is_digit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+    text.len().is_multiple_of(4)
+        && matches!(padding, b"" | b"=" | b"==")
+        && digits.iter().all(is_digit)
+        && digits
+            .last()
+            .is_none_or(|last| without_unused_bits(*last, padding.len()) == *last)
 }
 
 /// The last digit before so much padding, each `=` of which leaves two bits unused.
