@@ -172,15 +172,22 @@ async fn clients_have_the_plans_of_a_redis_hash_in_every_process() {
         )
         .unwrap()
     });
-    // A plan that a busy machine reads late leaves a client the limit's own bucket until then.
+    // A plan that a busy machine reads late leaves a client the limit's own rate until then, for the
+    // same bucket.
     for (client, burst, plan) in [("gold", 30, "q=30;"), ("unlisted", BURST, "q=20;")] {
         let mut admitted = 0;
+        let mut by_plan = 0;
         for turn in 0..80 {
             let (status, policy) = answer(&layers[turn % 2], client).await;
-            let is_by_plan = policy.to_str().unwrap().contains(plan);
-            admitted += u64::from(is_by_plan && status == StatusCode::OK);
+            if status == StatusCode::OK {
+                admitted += 1;
+                by_plan += u64::from(policy.to_str().unwrap().contains(plan));
+            }
         }
-        assert_eq!(admitted, burst, "{client}");
+        assert!(
+            by_plan <= burst && admitted >= burst,
+            "{client}: {by_plan} of {admitted}"
+        );
     }
     let policy = async |client| answer(&layers[1], client).await.1;
     assert_eq!(policy("gold").await, "\"few\";q=30;w=36000");
