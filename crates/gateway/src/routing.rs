@@ -23,7 +23,7 @@ const AMBIGUOUS: Failure = Failure::BadRequest(
     "some servers read an encoded slash, a backslash or a parameter in the path, and another route takes what they read",
 );
 
-const OTHER_NAMES: Failure = Failure::BadRequest(
+const OTHER_VALUES: Failure = Failure::BadRequest(
     "some servers read an encoded slash, a backslash or a parameter in the path, and find other values for the names in \
      the path of its route",
 );
@@ -62,7 +62,7 @@ impl RouteQuestion<'_> {
         }
         match path::other_reading(path)? {
             OtherReading::Path(other) if self.find(&other) == *found => {
-                (!route.matches.has_same_params(path, &other)).then_some(OTHER_NAMES)
+                (!route.matches.has_same_params(path, &other)).then_some(OTHER_VALUES)
             }
             OtherReading::Path(_) | OtherReading::Many => Some(AMBIGUOUS),
         }

@@ -19,6 +19,7 @@ mod stream;
 mod trailer_start;
 mod websocket;
 
+use std::borrow::Cow;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
@@ -130,13 +131,18 @@ impl Http2 {
         let peer = session.connection.peer;
         let floods = &self.floods;
         let (count, sent) = match (session.traffic.violation(), served) {
-            (Some(Violation::Resets), _) => {
-                (&floods.resets, "made requests and reset them at once")
-            }
-            (Some(Violation::ControlFrames), _) => {
-                (&floods.control_frames, "sent frames that carry nothing")
-            }
-            (_, Err(error)) if is_flood(&error) => (&floods.other, "sent too much of something"),
+            (Some(Violation::Resets), _) => (
+                &floods.resets,
+                Cow::Borrowed("made requests and reset them at once"),
+            ),
+            (Some(Violation::ControlFrames), _) => (
+                &floods.control_frames,
+                Cow::Borrowed("sent frames that carry nothing"),
+            ),
+            (_, Err(error)) if is_flood(&error) => (
+                &floods.other,
+                Cow::Owned(format!("sent too much of something: {error}")),
+            ),
             (Some(violation), _) => {
                 tracing::debug!(%peer, reason = %violation.reason(), "a client broke HTTP/2");
                 return;

@@ -64,13 +64,8 @@ fn is_alike(found: &[u8], name: &[u8]) -> bool {
     let found = spelling::decoded(found);
     let found = found.split(|byte| *byte == b'[').next().unwrap_or_default();
     let found = spelling::trimmed(found);
-    found.len() == name.len()
-        && found
-            .iter()
-            .map(|byte| spelling::variable_byte(byte.to_ascii_lowercase()))
-            .eq(name
-                .iter()
-                .map(|byte| spelling::variable_byte(byte.to_ascii_lowercase())))
+    let fold = |byte: &u8| spelling::variable_byte(byte.to_ascii_lowercase());
+    found.iter().map(fold).eq(name.iter().map(fold))
 }
 
 /// The values of the cookies called `name`, in the one spelling of each. `None`: a server may find
