@@ -15,6 +15,7 @@ use http::header::RETRY_AFTER;
 use http::{HeaderName, Request, Response, StatusCode};
 use tokio::time::sleep;
 use tollgate_limiter::algorithm::concurrency::GrantedPermits;
+use tollgate_limiter::clock::unix_micros;
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::layer::RateLimitLayer;
 use tollgate_limiter::limit::algorithm::{Algorithm, Rate, WindowLength, WindowRate};
@@ -421,6 +422,8 @@ async fn the_last_request_that_passes_tells_the_same_wait_as_the_first_that_is_d
                 .into_iter()
                 .map(|limiter| limited(limiter, std::slice::from_ref(&uses)))
                 .collect();
+            // The fixed window ends by the wall clock: none of its seconds may end between two calls.
+            sleep(Duration::from_micros(1_500_000 - unix_micros() % 1_000_000)).await;
             for _ in 0..2 {
                 assert!(ask(&service, 1).await.passed);
                 sleep(Duration::from_secs(pause)).await;
