@@ -168,6 +168,12 @@ async fn two_nodes_enforce_one_limit_through_an_outage() {
     }
     eventually("both are heard of again", || async { are_heard(&nodes) }).await;
     // Redis forgot what it knew itself, but not what was admitted without it.
+    let direct = connected(&server.spec()).await;
+    eventually("all of it is charged", || async {
+        let grant = direct.take(&[charge("shared", limit, 1)], 0).await;
+        grant.is_ok_and(|grant| grant.levels[0].remaining <= u64::from(100 - during))
+    })
+    .await;
     let after = flat_out(&nodes, limit, 60).await;
     assert!(after <= 100 - during, "{after} after {during}");
     let least = if are_heard(&nodes) { 90 - during } else { 1 };
