@@ -20,10 +20,12 @@ use tollgate_judge as torture;
 use tollgate_judge::plan::{Counting, LoadPattern};
 use tollgate_judge::report::RunReport;
 use tollgate_judge::{Backing, Case, RunPlan, Scenario, TestedLimit};
+use tollgate_limiter::clock;
 use tollgate_limiter::limit::algorithm::Rate;
 use tollgate_limiter::limit::definition::Consistency;
 use tollgate_limiter::store::Store;
 use tollgate_limiter::store::redis::spec::RedisSpec;
+use tollgate_testing::PATIENCE;
 use tollgate_testing::redis::RedisServer;
 
 fn plan(nodes: u32, millis: u64) -> RunPlan {
@@ -160,12 +162,17 @@ fn a_node_that_crashes_with_tokens_taken_ahead_frees_none_of_them() {
         consistency: Consistency::Leased,
         ..plan(2, 3_500)
     };
-    let outcome = run(&plan, Scenario::Crash, &Backing::Redis(server.spec()));
-    assert_kept(&outcome);
-    assert!(
-        outcome.over == 0 && by(&outcome, "lease") > 0,
-        "{outcome:#?}"
-    );
+    // On a busy machine calls may take too long for tokens to be taken ahead.
+    let started = clock::now();
+    loop {
+        let outcome = run(&plan, Scenario::Crash, &Backing::Redis(server.spec()));
+        assert_kept(&outcome);
+        assert_eq!(outcome.over, 0, "{outcome:#?}");
+        if by(&outcome, "lease") > 0 {
+            return;
+        }
+        assert!(started.elapsed() < PATIENCE, "{outcome:#?}");
+    }
 }
 
 /// A busy machine may make live nodes silent: what the others deny meanwhile is judged by made-up
