@@ -61,7 +61,7 @@ local missing, refused = {}, false
 for i = 1, buckets do
   local place = number(10 * i - 3)
   if not string.match(results[place] or '', '%d') then
-    missing[#missing + 1], results[place], last = i, '1', math.max(last, place)
+    missing[#missing + 1], results[place], last = i, '1', max(last, place)
   end
 end
 
@@ -92,15 +92,16 @@ local function paid_us(i, age, is_full)
     end
   end
   if not full_at then return 0 end
-  return math.floor(math.max(0, age - math.max(0, now - full_at)) / number(4))
+  return floor(max(0, age - max(0, now - full_at)) / number(4))
 end
 
 for _, i in ipairs(missing) do
   local arg = 10 * i - 3
-  local adjust = algorithms[ARGV[arg + 1]].adjust
+  local algorithm = algorithms[ARGV[arg + 1]]
   local charge, age, refund, taken_at = number(arg + 2), number(arg + 3), number(arg + 4), number(arg + 5)
+  local limit = algorithm.limit(number(arg + 6), number(arg + 7), number(arg + 8), number(arg + 9))
   local paid = function(is_full) return paid_us(i, age, is_full) end
-  local made = adjust(KEYS[i], now, arg + 6, charge, age, refund, taken_at, paid)
+  local made = algorithm.adjust(KEYS[i], now, limit, charge, age, refund, taken_at, paid)
   if not made then
     results[number(arg)], refused = made == nil and '0' or '2', true
   end

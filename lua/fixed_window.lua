@@ -8,12 +8,12 @@
 -- The largest step back of the clock that begins no window anew.
 local MAX_STEP_BACK = 10000000
 
-algorithms.f = window_by(function(now, arg)
-  local start, stop, next_stop = tonumber(ARGV[arg + 1]), tonumber(ARGV[arg + 2]), tonumber(ARGV[arg + 3])
+algorithms.f = window_by(function(now, limit)
+  local start, stop, next_stop = unpack(limit, 1, 3)
   local step_back = MAX_STEP_BACK
   if stop == 0 then
-    step_back = math.min(step_back, start)
-    stop = math.floor(now / start) * start + start
+    step_back = min(step_back, start)
+    stop = floor(now / start) * start + start
     next_stop = stop + start
   elseif now < start or now >= next_stop then
     return nil

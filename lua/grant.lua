@@ -16,7 +16,9 @@ local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 if now > tonumber(ARGV[1]) then return { -1, now } end
 
-local before, after = algorithms[ARGV[3]].grant(KEYS[1], now, 4, tonumber(ARGV[2]))
+local algorithm = algorithms[ARGV[3]]
+local limit = algorithm.limit(tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]))
+local before, after = algorithm.grant(KEYS[1], now, limit, tonumber(ARGV[2]))
 if before == false then return { -1, now } end
 if not before then return redis.error_reply(FOREIGN) end
 

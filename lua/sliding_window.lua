@@ -3,8 +3,8 @@
 -- ARGV   quota in tokens, the window's length in microseconds, the steps that it is divided into, and 0. Tokens of one
 --        step expire together, at the end of the step a window later: never early.
 
-algorithms.s = window_by(function(now, arg)
-  local width, grain = tonumber(ARGV[arg + 1]), tonumber(ARGV[arg + 2])
-  local expires_at = math.ceil(now / grain) * grain + width
+algorithms.s = window_by(function(now, limit)
+  local width, grain = unpack(limit, 1, 2)
+  local expires_at = ceil(now / grain) * grain + width
   return expires_at, expires_at, 0
 end)

@@ -4,7 +4,7 @@
 -- ARGV   emission E, capacity C, ticks per microsecond D, reserve R.
 --        A tick is 1/D microseconds, a token takes E ticks to come back, an empty bucket C ticks to fill, of which R
 --        are not to be used (see `TokenBucket::leased`). R < C < 2^52.
--- Value  "tat:frac:E:D:M": the bucket is full again at tat microseconds plus frac ticks; when it was written, M ticks
+-- Value  tat, frac, E, D, M: the bucket is full again at tat microseconds plus frac ticks; when it was written, M ticks
 --        were missing.
 --
 -- A limit changes while buckets exist, and for a while, or with plans for good, nodes ask for the same bucket by
@@ -44,16 +44,16 @@ end
 
 -- The same tokens in ticks of another emission, rounded up or down; at most MAX_TICKS.
 local function convert(backlog, old_emission, emission, up)
-  local whole = math.floor(backlog / old_emission)
+  local whole = floor(backlog / old_emission)
   if whole * emission >= MAX_TICKS then return MAX_TICKS end
   local part, more = scale(backlog - whole * old_emission, emission, old_emission)
   if up and more then part = part + 1 end
-  return math.min(MAX_TICKS, whole * emission + part)
+  return min(MAX_TICKS, whole * emission + part)
 end
 
 -- Whether tokens come back sooner by the first limit: E / D < e / d, without leaving 2^53.
 local function is_faster(emission, ticks, old_emission, old_ticks)
-  local whole, old_whole = math.floor(emission / ticks), math.floor(old_emission / old_ticks)
+  local whole, old_whole = floor(emission / ticks), floor(old_emission / old_ticks)
   if whole ~= old_whole then return whole < old_whole end
   return (emission - whole * ticks) * old_ticks < (old_emission - old_whole * old_ticks) * ticks
 end
@@ -63,17 +63,15 @@ end
 local function read_bucket(key, now)
   local value = get(key)
   if not value then return 0 end
-  local tat, frac, emission, ticks, most = string.match(value, BUCKET)
+  local tat, frac, emission, ticks, most = bucket_of(value)
   if not tat then
     local is_out = is_out_by_another(value, now)
     if is_out == nil then return nil end
     if is_out then return false end
     return 0
   end
-  tat, frac, emission, ticks, most = tonumber(tat), tonumber(frac), tonumber(emission), tonumber(ticks), tonumber(most)
-  if emission < 1 or emission > MAX_TICKS or ticks < 1 or frac >= ticks or most > MAX_TICKS then return nil end
-  local left = math.max(0, (tat - now) * ticks + frac)
-  return math.min(left, most), emission, ticks, left > most
+  local left = max(0, (tat - now) * ticks + frac)
+  return min(left, most), emission, ticks, left > most
 end
 
 -- A bucket as the limit of E and D reads it: the missing ticks of that limit, which may be more than its capacity; the
@@ -92,26 +90,29 @@ local function read_as(key, now, emission, ticks)
 end
 
 local function write(key, now, backlog, emission, ticks)
-  local whole = math.floor(backlog / ticks)
-  local frac = backlog - whole * ticks
-  local value = string.format('%.0f:%.0f:%.0f:%.0f:%.0f', now + whole, frac, emission, ticks, backlog)
+  local whole = floor(backlog / ticks)
+  local value = struct.pack(BUCKET, 'b', now + whole, backlog - whole * ticks, emission, ticks, backlog)
   -- One millisecond more than the time to full: Redis expires by a clock it read before this script read TIME.
-  redis.call('SET', key, value, 'PX', string.format('%.0f', math.ceil(backlog / (ticks * 1000)) + 1))
+  redis.call('SET', key, value, 'PX', string.format('%.0f', ceil(backlog / (ticks * 1000)) + 1))
 end
 
 algorithms.b = {
-  open = function(key, now, arg, charge)
-    local emission, capacity, ticks = tonumber(ARGV[arg]), tonumber(ARGV[arg + 1]), tonumber(ARGV[arg + 2])
+  limit = function(emission, capacity, ticks, reserve)
+    return { emission = emission, capacity = capacity, ticks = ticks, usable = capacity - reserve }
+  end,
+
+  open = function(key, now, limit, charge)
+    local emission, ticks = limit.emission, limit.ticks
     local backlog, stored, stored_emission, stored_ticks, changed = read_as(key, now, emission, ticks)
     if backlog == nil then return nil end
     if backlog == false then backlog, stored, stored_emission, stored_ticks = 0, 0, emission, ticks end
-    local usable = capacity - tonumber(ARGV[arg + 3])
-    local state = { backlog, stored, stored_emission, stored_ticks, changed, emission, ticks, charge, usable }
-    return state, math.floor(math.max(0, usable - backlog) / charge)
+    local state = { limit, charge, backlog, stored, stored_emission, stored_ticks, changed }
+    return state, floor(max(0, limit.usable - backlog) / charge)
   end,
 
   close = function(key, now, state, granted, units)
-    local backlog, stored, stored_emission, stored_ticks, changed, emission, ticks, charge, usable = unpack(state, 1, 9)
+    local limit, charge, backlog, stored, stored_emission, stored_ticks, changed = unpack(state, 1, 7)
+    local emission, ticks, usable = limit.emission, limit.ticks, limit.usable
     if granted > 0 then
       backlog = backlog + granted * charge
       stored, stored_emission, stored_ticks, changed = backlog, emission, ticks, true
@@ -119,15 +120,15 @@ algorithms.b = {
     if changed then write(key, now, stored, stored_emission, stored_ticks) end
     local missing, retry_after = backlog + charge - usable, 0
     if stored_emission ~= emission or stored_ticks ~= ticks then
-      missing = stored - convert(math.max(0, usable - charge), emission, stored_emission, false)
+      missing = stored - convert(max(0, usable - charge), emission, stored_emission, false)
     end
-    if granted < units then retry_after = math.max(0, math.ceil(missing / stored_ticks)) end
-    return math.max(0, math.floor((usable - backlog) / emission)), retry_after, math.ceil(stored / stored_ticks)
+    if granted < units then retry_after = max(0, ceil(missing / stored_ticks)) end
+    return max(0, floor((usable - backlog) / emission)), retry_after, ceil(stored / stored_ticks)
   end,
 
   -- Tokens that flowed in since a charge was admitted pay for it as far as nothing else had use for them: paid_us tells.
-  adjust = function(key, now, arg, charge, _, refund, taken_at, paid_us)
-    local emission, ticks = tonumber(ARGV[arg]), tonumber(ARGV[arg + 2])
+  adjust = function(key, now, limit, charge, _, refund, taken_at, paid_us)
+    local emission, ticks = limit.emission, limit.ticks
     local backlog, before, stored_emission, stored_ticks, changed = read_as(key, now, emission, ticks)
     if backlog == nil then return nil end
     if backlog == false then return false end
@@ -135,10 +136,10 @@ algorithms.b = {
     if stored_emission ~= emission or stored_ticks ~= ticks then
       charge = convert(charge, emission, stored_emission, true)
     elseif not changed and taken_at <= now then
-      after = after - math.min(after, math.max(0, refund - (now - taken_at) * ticks))
+      after = after - min(after, max(0, refund - (now - taken_at) * ticks))
     end
-    if charge > 0 then charge = math.max(0, charge - paid_us(after == 0) * stored_ticks) end
-    after = math.min(after + charge, MAX_TICKS)
+    if charge > 0 then charge = max(0, charge - paid_us(after == 0) * stored_ticks) end
+    after = min(after + charge, MAX_TICKS)
     if after == 0 then
       if before > 0 then redis.call('DEL', key) end
     elseif after ~= before then
@@ -150,16 +151,15 @@ algorithms.b = {
   -- States are the ticks until the bucket is full, and E and D as it is stored; a full one has none. Tokens are granted
   -- in the ticks that the bucket is stored by, whatever the limit is now: the tokens consumed are the same in both, so
   -- no conversion is needed, and none that is made later is taken twice.
-  grant = function(key, now, arg, tokens)
-    local emission, capacity = tonumber(ARGV[arg]), tonumber(ARGV[arg + 1])
+  grant = function(key, now, limit, tokens)
     local before, stored_emission, stored_ticks = read_bucket(key, now)
     if before == nil then return nil end
     if not stored_emission then return {}, {} end
     local states = { before, stored_emission, stored_ticks }
     if tokens == 0 then return states, states end
     -- Consumption over the burst was under a larger one: the bucket is empty, and a grant shows at once.
-    local after = math.min(before, math.floor(capacity / emission) * stored_emission)
-    if tokens > 0 then after = math.max(0, after - tokens * stored_emission) end
+    local after = min(before, floor(limit.capacity / limit.emission) * stored_emission)
+    if tokens > 0 then after = max(0, after - tokens * stored_emission) end
     if tokens < 0 or after == 0 then
       redis.call('DEL', key)
       return states, {}

@@ -40,9 +40,11 @@ local function read_entries(key, now, expires_at, next_expiry)
     if is_out then return false end
     return 0, {}, {}, false, expires_at
   end
-  local used, untils, tokens = 0, {}, {}
+  local used, untils, tokens, before = 0, {}, {}, 0
   for till, count in string.gmatch(value, '(%d+)=(%d+)') do
     till, count = tonumber(till), tonumber(count)
+    if till <= before or used + count > MAX_TICKS then return nil end
+    before = till
     if till > now then
       used, untils[#untils + 1], tokens[#tokens + 1] = used + count, till, count
     end
@@ -67,7 +69,7 @@ local function write_entries(key, now, untils, tokens, step_back)
   local parts = {}
   for i, till in ipairs(untils) do parts[i] = string.format('%.0f=%.0f', till, tokens[i]) end
   -- One millisecond more than the time to the last: Redis expires by a clock it read before this script read TIME.
-  local ttl = math.ceil((untils[#untils] + step_back - now) / 1000) + 1
+  local ttl = ceil((untils[#untils] + step_back - now) / 1000) + 1
   redis.call('SET', key, table.concat(parts, ','), 'PX', string.format('%.0f', ttl))
 end
 
@@ -82,24 +84,28 @@ local function wait_for(missing, now, untils, tokens)
   return untils[#untils] - now
 end
 
--- The functions of an algorithm. `expiry_at` says when a token that is taken at a time expires, the end of the next
--- window where the clock may have stepped back from there, and how far it may step back; nil at a time that the caller
--- sent no window for.
+-- The functions of an algorithm. `expiry_at`, given the three numbers behind the quota, says when a token that is taken at
+-- a time expires, the end of the next window where the clock may have stepped back from there, and how far it may step
+-- back; nil at a time that the caller sent no window for.
 local function window_by(expiry_at)
   return {
-    open = function(key, now, arg, cost)
-      local expires_at, next_expiry, step_back = expiry_at(now, arg)
+    limit = function(quota, ...)
+      return { quota = quota, ... }
+    end,
+
+    open = function(key, now, limit, cost)
+      local expires_at, next_expiry, step_back = expiry_at(now, limit)
       if not expires_at then return false end
       local used, untils, tokens, changed, expiry = read_entries(key, now, expires_at, next_expiry)
       if used == nil then return nil end
       if used == false then used, untils, tokens, expiry = 0, {}, {}, expires_at end
-      local quota = tonumber(ARGV[arg])
-      local state = { used, untils, tokens, expiry, quota, cost, changed, step_back }
-      return state, math.floor(math.max(0, quota - used) / cost)
+      local state = { limit, used, untils, tokens, expiry, cost, changed, step_back }
+      return state, floor(max(0, limit.quota - used) / cost)
     end,
 
     close = function(key, now, state, granted)
-      local used, untils, tokens, expires_at, quota, cost, changed, step_back = unpack(state, 1, 8)
+      local limit, used, untils, tokens, expires_at, cost, changed, step_back = unpack(state, 1, 8)
+      local quota = limit.quota
       if granted > 0 then
         add(untils, tokens, expires_at, granted * cost)
         used = used + granted * cost
@@ -111,21 +117,21 @@ local function window_by(expiry_at)
       if #untils > 0 then reset_after = untils[#untils] - now end
       -- Nothing is out, and nothing may be taken: all of the quota is held back.
       if used == 0 and cost > quota then retry_after = expires_at - now end
-      return math.max(0, quota - used), retry_after, reset_after
+      return max(0, quota - used), retry_after, reset_after
     end,
 
     -- A charge goes to the window that it was admitted in, if that is still out. A refund lowers the tokens taken at its
     -- time, as far as they are still out.
-    adjust = function(key, now, arg, charge, age, refund, taken_at)
-      local expires_at, next_expiry, step_back = expiry_at(now, arg)
+    adjust = function(key, now, limit, charge, age, refund, taken_at)
+      local expires_at, next_expiry, step_back = expiry_at(now, limit)
       if not expires_at then return false end
       local used, untils, tokens, changed, expiry = read_entries(key, now, expires_at, next_expiry)
       if used == nil then return nil end
       if used == false then return false end
-      local before, from = used, expiry_at(taken_at, arg)
+      local before, from = used, expiry_at(taken_at, limit)
       for i, till in ipairs(untils) do
         if refund > 0 and taken_at <= now and till == from then
-          local gone = math.min(refund, tokens[i])
+          local gone = min(refund, tokens[i])
           tokens[i], used = tokens[i] - gone, used - gone
           if tokens[i] == 0 then
             table.remove(untils, i)
@@ -135,9 +141,9 @@ local function window_by(expiry_at)
         end
       end
       -- A time before the windows that the caller sent has none that is still out.
-      local till = expiry_at(now - age, arg) or now
+      local till = expiry_at(now - age, limit) or now
       if till >= expires_at then till = expiry end
-      local owed = math.min(charge, MAX_TICKS - used)
+      local owed = min(charge, MAX_TICKS - used)
       if till > now then add(untils, tokens, till, owed) else owed = 0 end
       if changed or used ~= before or owed > 0 then write_entries(key, now, untils, tokens, step_back) end
       return true
@@ -145,8 +151,8 @@ local function window_by(expiry_at)
 
     -- States are pairs: microseconds until tokens expire, and how many. Tokens that would expire last are granted
     -- first.
-    grant = function(key, now, arg, granted)
-      local expires_at, next_expiry, step_back = expiry_at(now, arg)
+    grant = function(key, now, limit, granted)
+      local expires_at, next_expiry, step_back = expiry_at(now, limit)
       if not expires_at then return false end
       local used, untils, tokens = read_entries(key, now, expires_at, next_expiry)
       if used == nil then return nil end
@@ -158,10 +164,10 @@ local function window_by(expiry_at)
       end
       local before = state()
       if granted == 0 then return before, before end
-      local extra = granted < 0 and used or used - math.max(0, math.min(used, tonumber(ARGV[arg])) - granted)
+      local extra = granted < 0 and used or used - max(0, min(used, limit.quota) - granted)
       while extra > 0 do
         local last = #untils
-        local gone = math.min(extra, tokens[last])
+        local gone = min(extra, tokens[last])
         tokens[last], extra = tokens[last] - gone, extra - gone
         if tokens[last] == 0 then
           table.remove(untils)

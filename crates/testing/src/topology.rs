@@ -338,6 +338,21 @@ impl RedisCluster {
     /// Moves the slot of `key`, with all that is in it, in the order of Redis's own tool, and gives
     /// time to every step.
     pub async fn migrate(&self, key: &str, from: usize, to: usize, pause: impl AsyncFn()) {
+        let (slot, target_id) = self.begin_to_move(key, from, to);
+        pause().await;
+        self.move_key(key, from, to);
+        pause().await;
+        for node in [to, from] {
+            assert_eq!(
+                self.nodes[node].command(&["CLUSTER", "SETSLOT", &slot, "NODE", &target_id]),
+                "+OK"
+            );
+        }
+        pause().await;
+    }
+
+    /// Begins to move the slot of `key`: it, and the name of the node that gets it.
+    pub fn begin_to_move(&self, key: &str, from: usize, to: usize) -> (String, String) {
         let source = &self.nodes[from];
         let target = &self.nodes[to];
         let slot = source
@@ -354,18 +369,14 @@ impl RedisCluster {
             source.command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target_id]),
             "+OK"
         );
-        pause().await;
-        let port = target.port().to_string();
-        let moved = source.command(&["MIGRATE", "127.0.0.1", &port, key, "0", "1000"]);
+        (slot, target_id)
+    }
+
+    /// Moves a key whose slot moves.
+    pub fn move_key(&self, key: &str, from: usize, to: usize) {
+        let port = self.nodes[to].port().to_string();
+        let moved = self.nodes[from].command(&["MIGRATE", "127.0.0.1", &port, key, "0", "1000"]);
         assert!(moved == "+OK" || moved == "+NOKEY", "{moved}");
-        pause().await;
-        for node in [target, source] {
-            assert_eq!(
-                node.command(&["CLUSTER", "SETSLOT", &slot, "NODE", &target_id]),
-                "+OK"
-            );
-        }
-        pause().await;
     }
 }
 

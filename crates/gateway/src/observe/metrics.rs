@@ -120,9 +120,10 @@ table! {
         "calls to Redis: `ok`, or [why not](operating.md#surviving-an-outage-of-the-store); calls \
          with `late` were counted as `timeout` before",
     Histogram(STORE_BUCKETS) "tollgate_store_call_duration_seconds" []:
-        "how long calls to Redis took",
+        "how long calls to Redis took, with the time that they waited for others to go together",
     Histogram(BATCH_BUCKETS) "tollgate_store_batch_requests" []:
-        "requests that shared a call to Redis",
+        "equal requests that shared a call to Redis; calls for different clients may share a command, too, \
+         and are counted apart",
     Counter "tollgate_store_breaker_transitions_total" ["to"]:
         "turns of the breaker before the store, to `open` or to `closed`",
     Gauge "tollgate_store_debts_pending" []:

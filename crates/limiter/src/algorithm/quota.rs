@@ -8,7 +8,7 @@ use crate::algorithm::held_back::{HeldBack, Reserve};
 use crate::algorithm::level::Level;
 use crate::algorithm::token_bucket;
 use crate::algorithm::token_bucket::TokenBucket;
-use crate::algorithm::window::{Span, Timestamp, Window};
+use crate::algorithm::window::{PARTS, Span, Timestamp, Window};
 
 /// The numbers of a limit, as the arithmetic uses them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -339,6 +339,17 @@ impl Quota {
                 Span::Fixed(_) => AlgorithmScript::FixedWindow,
                 Span::Sliding { .. } => AlgorithmScript::SlidingWindow,
             },
+        }
+    }
+
+    /// The work of the script for a key, in that for a bucket: that for a sliding window grows with
+    /// its entries.
+    pub fn script_work(self) -> usize {
+        match self.script() {
+            AlgorithmScript::TokenBucket | AlgorithmScript::FixedWindow => 1,
+            AlgorithmScript::SlidingWindow => {
+                1 + usize::try_from(self.burst().min(PARTS) / 4).unwrap_or(0)
+            }
         }
     }
 

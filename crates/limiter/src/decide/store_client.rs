@@ -6,7 +6,6 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::TryFutureExt;
@@ -24,6 +23,7 @@ use crate::node::denial_cache::CallTimes;
 use crate::node::lease::LeaseSource;
 use crate::store::adjustment::{self, Adjustment, AdjustmentBatch, AdjustmentResult, Change};
 use crate::store::merged_charges::MergedCharge;
+use crate::store::usual_duration::UsualDuration;
 use crate::store::{
     self, BucketCharge, Grant, PermitClaim, ServerId, Store, StoreError, StoreFailure,
 };
@@ -39,18 +39,13 @@ const CALL_PARTS: u64 = 4;
 /// call is dropped, and what its requests were granted is owed.
 const MAX_LATE_CALLS: usize = 1_024;
 
-/// The estimate of a call's duration follows a rise at once, and a fall by one of this many
-/// parts with each call.
-const ESTIMATE_DECAY: u64 = 8;
-
 /// A worker's access to the shared store.
 pub(crate) struct StoreClient {
     pub node: Arc<Node>,
     pub store: Arc<dyn Store>,
     /// A place for each call that may still go on after its requests have given up.
     pub late_calls: Arc<Semaphore>,
-    /// Microseconds that a call takes: near the longest of the last few.
-    duration_us: AtomicU64,
+    usual_duration: UsualDuration,
     seconds: Histogram,
     /// The requests that share a call.
     batch_requests: Histogram,
@@ -66,7 +61,7 @@ impl StoreClient {
             node,
             store,
             late_calls,
-            duration_us: AtomicU64::new(0),
+            usual_duration: UsualDuration::default(),
             seconds,
             batch_requests,
         }
@@ -141,22 +136,14 @@ impl StoreClient {
 
     /// The time in which nearly every call ends now.
     pub fn typical_duration(&self) -> Duration {
-        Duration::from_micros(self.duration_us.load(Ordering::Relaxed))
-    }
-
-    fn learn_duration(&self, us: u64) {
-        let known = self.duration_us.load(Ordering::Relaxed);
-        self.duration_us.store(
-            us.max(known - known.saturating_sub(us) / ESTIMATE_DECAY),
-            Ordering::Relaxed,
-        );
+        self.usual_duration.get()
     }
 
     /// Whether tokens of a leased limit that are taken ahead now can be spent: calls are quick
     /// enough for that.
     pub fn may_take_ahead(&self, charge: &BucketCharge) -> bool {
-        let longest_us = charge.quota.lease_us() / CALL_PARTS;
-        charge.is_leased() && self.duration_us.load(Ordering::Relaxed) <= longest_us
+        let longest = Duration::from_micros(charge.quota.lease_us() / CALL_PARTS);
+        charge.is_leased() && self.usual_duration.get() <= longest
     }
 
     /// Units that a call for `requests` equal requests takes ahead for the lease. Only a single
@@ -207,7 +194,7 @@ impl StoreClient {
         let took_us = now_us.saturating_sub(sent_us);
         self.seconds.record(Duration::from_micros(took_us));
         let grant = answer?;
-        self.learn_duration(took_us);
+        self.usual_duration.learn(took_us);
         for (index, ((charge, policy), level)) in checks.iter().zip(&grant.levels).enumerate() {
             if grant.foreign.contains(&index) {
                 continue;
@@ -304,7 +291,8 @@ impl StoreClient {
     /// Notes that `requests` requests gave up the call of `sent_us`, which takes longer than this
     /// at least.
     pub fn give_up(&self, checks: &TokenChecks, requests: u32, sent_us: u64) {
-        self.learn_duration(u64::try_from(waited(sent_us).as_micros()).unwrap_or(u64::MAX));
+        self.usual_duration
+            .learn(u64::try_from(waited(sent_us).as_micros()).unwrap_or(u64::MAX));
         self.fail(
             self.server_of_all(checks.charges()),
             &StoreError::Timeout,

@@ -14,6 +14,7 @@ pub(crate) mod merged_charges;
 #[cfg(feature = "redis-core")]
 pub mod redis;
 mod server;
+pub(crate) mod usual_duration;
 
 use std::num::NonZeroU64;
 use std::time::Duration;

@@ -20,7 +20,7 @@ use tollgate_limiter::store::redis::ShippedScript;
 use tollgate_limiter::store::{BucketCharge, Grant, PermitClaim};
 use tollgate_testing::{HOUR, SECOND, charge, shape};
 
-use crate::scripts::LuaScripts;
+use crate::scripts::{LuaScripts, ScriptCharge, bucket, bucket_numbers};
 
 /// The algorithm's letter in ARGV.
 fn letter(quota: Quota) -> &'static str {
@@ -29,10 +29,20 @@ fn letter(quota: Quota) -> &'static str {
 
 /// The algorithm's four numbers in ARGV.
 fn numbers(quota: Quota, now_us: u64) -> [String; 4] {
-    let earliest_us = now_us.saturating_sub(40_000);
-    quota
-        .script_numbers(earliest_us)
-        .map(|number| number.to_string())
+    script_numbers(quota, now_us).map(|number| number.to_string())
+}
+
+fn script_numbers(quota: Quota, now_us: u64) -> [u64; 4] {
+    quota.script_numbers(now_us.saturating_sub(40_000))
+}
+
+fn script_charge(charge: &BucketCharge, now_us: u64) -> ScriptCharge {
+    ScriptCharge {
+        key: String::from_utf8_lossy(charge.key.as_bytes()).into_owned(),
+        letter: letter(charge.quota),
+        numbers: script_numbers(charge.quota, now_us),
+        charge: charge.quota.charge(charge.cost),
+    }
 }
 
 /// The scripts, run like the store runs them.
@@ -57,18 +67,10 @@ impl ScriptRunner {
     }
 
     fn reply(&self, charges: &[BucketCharge], units: u32, deadline: u64) -> mlua::Result<Vec<i64>> {
-        let mut args = vec![deadline.to_string(), units.to_string()];
-        for charge in charges {
-            args.extend([
-                letter(charge.quota).to_owned(),
-                charge.quota.charge(charge.cost).to_string(),
-            ]);
-            args.extend(numbers(charge.quota, self.scripts.redis.now_us.get()));
-        }
-        let keys = charges
-            .iter()
-            .map(|charge| String::from_utf8_lossy(charge.key.as_bytes()).into_owned());
-        self.scripts.run(ShippedScript::TakeAny, keys, args)
+        let now_us = self.scripts.redis.now_us.get();
+        let charges = charges.iter().map(|charge| script_charge(charge, now_us));
+        self.scripts
+            .take(ShippedScript::TakeAny, deadline, units, charges.collect())
     }
 
     /// Sends a batch at `now_us`, which is the same on the node's clock. Its marker is "marker",
@@ -214,8 +216,13 @@ impl ScriptRunner {
         }
     }
 
+    /// A bucket's numbers, with colons between them, or the text of any other value.
     fn value(&self, key: &str) -> Option<String> {
-        self.scripts.redis.text(key)
+        let value = self.scripts.redis.value(key)?;
+        Some(match bucket_numbers(&value) {
+            Some(numbers) => numbers.map(|number| number.to_string()).join(":"),
+            None => String::from_utf8_lossy(&value).into_owned(),
+        })
     }
 }
 
@@ -443,6 +450,48 @@ proptest! {
     }
 
     #[test]
+    fn groups_in_one_call_are_decided_one_after_the_other(
+        steps in prop::collection::vec(
+            (
+                0_u64..400_000,
+                prop::collection::vec((prop::collection::hash_set(0_usize..5, 1..3), 0_u32..6), 1..6),
+            ), 1..40,
+        ),
+    ) {
+        let keys = [
+            charge("a", shape(7, SECOND, 20), 1),
+            charge("b", shape(1_000, SECOND, 4), 2),
+            charge("c", Window::sliding(5, SECOND).unwrap(), 1),
+            charge("d", Window::fixed(9, Period::every(SECOND)).unwrap(), 1),
+            charge("foreign", shape(7, SECOND, 20), 1),
+        ];
+        let (together, alone) = (ScriptRunner::new(true), ScriptRunner::new(true));
+        for script in [&together, &alone] {
+            script.scripts.redis.write("foreign", b"hello");
+        }
+        let mut now_us = 1_763_000_000_000_000_u64;
+        for (wait, groups) in steps {
+            now_us += wait;
+            let mut replies = vec![1, i64::try_from(now_us).unwrap()];
+            let mut asked = Vec::new();
+            alone.set_now(now_us);
+            together.set_now(now_us);
+            for (places, units) in groups {
+                let charges: Vec<BucketCharge> = places.iter().map(|place| keys[*place].clone()).collect();
+                let reply = alone.reply(&charges, units, u64::MAX).unwrap();
+                replies.push(reply[0]);
+                replies.extend(&reply[2..]);
+                asked.push((units, charges.iter().map(|charge| script_charge(charge, now_us)).collect()));
+            }
+            let reply = together.scripts.take_groups(ShippedScript::TakeAny, u64::MAX, asked).unwrap();
+            prop_assert_eq!(reply, replies, "at {}", now_us);
+            for key in ["a", "b", "c", "d"] {
+                prop_assert_eq!(together.value(key), alone.value(key));
+            }
+        }
+    }
+
+    #[test]
     fn claims_of_permits_are_answered_the_same(
         steps in prop::collection::vec(
             (
@@ -517,14 +566,7 @@ fn a_fixed_window_whose_bounds_are_stale_charges_nothing() {
     let day = 86_400 * SECOND;
     let told_for = 1_763_000_000_000_000;
     script.set_now(told_for);
-    let mut args = vec![u64::MAX.to_string(), "1".to_owned()];
-    for charge in &charges {
-        args.extend([
-            letter(charge.quota).to_owned(),
-            charge.quota.charge(1).to_string(),
-        ]);
-        args.extend(numbers(charge.quota, told_for));
-    }
+    let charges = charges.map(|charge| script_charge(&charge, told_for));
     for (now_us, granted) in [
         (told_for - day, -1),
         (told_for + 2 * day, -1),
@@ -532,10 +574,9 @@ fn a_fixed_window_whose_bounds_are_stale_charges_nothing() {
         (told_for + day, 1),
     ] {
         script.set_now(now_us);
-        let keys = ["b", "w"].map(str::to_owned).into_iter();
         let reply = script
             .scripts
-            .run(ShippedScript::TakeAny, keys, args.clone())
+            .take(ShippedScript::TakeAny, u64::MAX, 1, charges.to_vec())
             .unwrap();
         assert_eq!(
             (reply[0], reply.get(1)),
@@ -945,7 +986,7 @@ fn debts_of_a_bucket_that_nobody_used_are_paid_by_what_flowed_in_until_the_first
 #[test]
 fn a_foreign_value_keeps_no_other_key_from_its_correction() {
     let script = ScriptRunner::new(true);
-    script.scripts.redis.write("b", "hello");
+    script.scripts.redis.write("b", b"hello");
     for _ in 0..2 {
         let reply = script.adjust(&batch_of(1, &["a", "b", "c"]), SECOND, u64::MAX, &[]);
         assert_eq!(reply, [1, 1_000_000, 1, 0, 1]);
@@ -983,16 +1024,35 @@ fn a_bucket_that_is_full_again_is_deleted() {
 
 #[test]
 fn a_foreign_value_is_marked_and_the_other_keys_decide() {
-    let short = ["hello", "1:2:3", "1:0:5:1", "1:0:5:1:2:3", ""];
-    let numbers = [
-        "-1:0:5:1:1",
-        "1:0:0:1:1",
-        "1:0:5:0:1",
-        "1:7:5:7:1",
-        "1.5:0:5:1:1",
-        "1:0:5:1:9007199254740992",
+    let one = bucket([1.0, 0.0, 5.0, 1.0, 1.0]);
+    let capital = [b"B", &one[1..]].concat();
+    let longer = [&one[..], b"b"].concat();
+    let others = [
+        &b"hello"[..],
+        b"1:0:5:1:1",
+        b"",
+        &one[..40],
+        &longer,
+        &capital,
     ];
-    for foreign in short.into_iter().chain(numbers) {
+    let numbers = [
+        [-1.0, 0.0, 5.0, 1.0, 1.0],
+        [1.0, 0.0, 0.0, 1.0, 1.0],
+        [1.0, 0.0, 5.0, 0.0, 1.0],
+        [1.0, 7.0, 5.0, 7.0, 1.0],
+        [1.0, -1.0, 5.0, 7.0, 1.0],
+        [1.5, 0.0, 5.0, 1.0, 1.0],
+        [1.0, 0.0, 5.0, 1.0, 9_007_199_254_740_992.0],
+        [1.0, 0.0, 9_007_199_254_740_992.0, 1.0, 1.0],
+        [1.0, 0.0, 5.0, f64::INFINITY, 1.0],
+    ];
+    let numbers = numbers.into_iter().chain((0..5).map(|place| {
+        let mut numbers = [1.0, 0.0, 5.0, 1.0, 1.0];
+        numbers[place] = f64::NAN;
+        numbers
+    }));
+    let numbers: Vec<Vec<u8>> = numbers.map(bucket).collect();
+    for foreign in others.into_iter().chain(numbers.iter().map(Vec::as_slice)) {
         let script = ScriptRunner::new(true);
         script.scripts.redis.write("foreign", foreign);
         let limit = shape(10, SECOND, 10);
@@ -1009,7 +1069,10 @@ fn a_foreign_value_is_marked_and_the_other_keys_decide() {
             [10, 1_000_000, 0, 100_000, 1_000_000, -1, 0, 0],
             "{foreign:?}"
         );
-        assert_eq!(script.value("foreign").as_deref(), Some(foreign));
+        assert_eq!(
+            script.scripts.redis.value("foreign").as_deref(),
+            Some(foreign)
+        );
         assert_eq!(
             script
                 .give_error(&charge("foreign", limit, 1))

@@ -17,5 +17,6 @@ mod plans;
 mod shared_limiter;
 mod store;
 mod store_suite;
+mod together;
 mod topologies;
 mod unasked;

@@ -18,7 +18,7 @@ use tollgate_limiter::store::redis::{ConnectError, RedisStore};
 use tollgate_limiter::store::{PermitClaim, Store, StoreError};
 use tollgate_testing::node::connected;
 use tollgate_testing::redis::{RedisServer, free_port, spec_at};
-use tollgate_testing::{HOUR, PATIENCE, SECOND, charge, eventually, shape};
+use tollgate_testing::{HOUR, PATIENCE, SECOND, charge, eventually, in_time, shape};
 
 async fn error_of(store: &RedisStore, key: &str) -> StoreError {
     store
@@ -36,11 +36,13 @@ async fn a_bucket_is_one_string_that_expires_when_it_is_full() {
         .take(&[charge("k", shape(3, HOUR, 3), 1)], 2)
         .await
         .unwrap();
-    let value = server.command(&["GET", "t:k"]);
-    let parts: Vec<u64> = value.split(':').map(|part| part.parse().unwrap()).collect();
+    let numbers =
+        "return table.concat({struct.unpack('<c1ddddd', redis.call('GET', KEYS[1]))}, ':')";
+    let value = server.command(&["EVAL", numbers, "1", "t:k"]);
+    let parts: Vec<&str> = value.split(':').collect();
     assert_eq!(
-        parts[1..],
-        [0, 1_200 * SECOND, 1, 2_400 * SECOND],
+        (parts[0], &parts[2..6]),
+        ("b", &["0", "1200000000", "1", "2400000000"][..]),
         "{value}"
     );
     let ttl_ms: u64 = server
@@ -371,7 +373,9 @@ async fn a_call_that_timed_out_charges_nothing_later() {
     let before = server.script_calls();
     server.stop();
     let started = clock::now();
-    let late = std::iter::repeat_with(|| store.take(&charges, 1)).take(20);
+    let many = (0..100).map(|n| [charge(&format!("k{n}"), shape(100, HOUR, 100), 1)]);
+    let many: Vec<_> = many.chain([charges.clone()]).collect();
+    let late = many.iter().map(|charges| store.take(charges, 1));
     for answer in futures_util::future::join_all(late).await {
         assert!(
             matches!(
@@ -386,15 +390,16 @@ async fn a_call_that_timed_out_charges_nothing_later() {
     })
     .await;
     server.cont();
+    // They reached Redis in three calls, each of which was refused.
+    eventually("the late calls have run", || async {
+        server.script_calls() >= before + 3
+    })
+    .await;
     eventually("the store answers again", || async {
         store.take(&charges, 0).await.is_ok()
     })
     .await;
-    // They reached Redis, which has read them by now, and each was refused.
-    eventually("the late calls have run", || async {
-        server.script_calls() >= before + 20
-    })
-    .await;
+    assert_eq!(server.command(&["KEYS", "t:k?*"]), "*0");
     assert_eq!(
         store.take(&charges, 0).await.unwrap().levels[0].remaining,
         99
@@ -517,14 +522,16 @@ async fn what_a_node_says_of_itself_goes_when_it_does() {
         tokio::spawn(async move { node.run().await })
     });
     let inspector = RedisInspector::connect(&server.spec()).unwrap();
-    eventually("both are there", || async {
-        inspector.nodes().await.is_ok_and(|nodes| nodes.len() == 2)
-    })
-    .await;
-    let said: std::collections::BTreeMap<String, Vec<u8>> = inspector
-        .nodes()
+    let both = in_time("both are there", async {
+        loop {
+            match inspector.nodes().await {
+                Ok(nodes) if nodes.len() == 2 => return nodes,
+                _ => tokio::time::sleep(Duration::from_millis(2)).await,
+            }
+        }
+    });
+    let said: std::collections::BTreeMap<String, Vec<u8>> = both
         .await
-        .unwrap()
         .into_iter()
         .map(|node| (node.id, node.statement))
         .collect();

@@ -473,31 +473,10 @@ async fn keys_of_a_moving_hash_slot_are_taken_one_by_one() {
     let request = charges(&names, limit);
     assert_eq!(store.take(&request, 1).await.unwrap().units, 1);
     let home = cluster.owner("t:{t}a");
-    let source = &cluster.nodes[home];
-    let target = &cluster.nodes[(home + 1) % 3];
-    let [source_id, target_id] = [source, target].map(|node| node.command(&["CLUSTER", "MYID"]));
-    let slot = source
-        .command(&["CLUSTER", "KEYSLOT", "{t}"])
-        .trim_start_matches(':')
-        .to_owned();
-    assert_eq!(
-        target.command(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source_id]),
-        "+OK"
-    );
-    assert_eq!(
-        source.command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target_id]),
-        "+OK"
-    );
+    let target = (home + 1) % 3;
+    cluster.begin_to_move("t:{t}a", home, target);
     // The first key has moved, the other has not.
-    let moved = source.command(&[
-        "MIGRATE",
-        "127.0.0.1",
-        &target.port().to_string(),
-        "t:{t}a",
-        "0",
-        "1000",
-    ]);
-    assert_eq!(moved, "+OK");
+    cluster.move_key("t:{t}a", home, target);
     let grant = store.take(&request, 5).await.unwrap();
     assert_eq!(
         (

@@ -188,11 +188,8 @@ impl RedisStore {
             };
             args.extend([Value::Integer((*place).into()), script::letter(*quota)]);
             args.extend(numbers.map(integer));
-            args.extend(script::numbers(
-                *quota,
-                deadline,
-                script::ADJUST.time_limit(self.timeout),
-            ));
+            let time_limit = script::ADJUST.time_limit(self.timeout);
+            args.extend(script::numbers(*quota, deadline, time_limit).map(integer));
         }
         args.extend(forget.iter().map(|number| integer(*number)));
         (keys, args)

@@ -154,7 +154,7 @@ impl RedisInspector {
                     Value::Integer(tokens),
                     script::letter(charge.quota),
                 ];
-                args.extend(script::numbers(charge.quota, deadline, TIMEOUT));
+                args.extend(script::numbers(charge.quota, deadline, TIMEOUT).map(script::integer));
                 (vec![key.clone()], args)
             })
             .await?;

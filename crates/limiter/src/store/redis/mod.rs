@@ -2,10 +2,10 @@
 //! The only room that names the client library.
 //!
 //! `connection/` opens connections and keeps them, `topology/` finds the server that has a key,
-//! `script` has the Lua texts. On top of these: `redis_store` for requests (`slot_call` is one call
-//! for one hash slot, `multi_slot` a request that needs several, `adjust_call` corrections,
-//! `permits` claims of permits), `hash_reader` for plans, `inspect` for operators, `heartbeat` for
-//! the size of the fleet. `any_reply/` makes replies of any form, for tests.
+//! `script` has the Lua texts. On top of these: `redis_store` for requests (`slot_call` asks one
+//! hash slot, `multi_slot` several, `take/` sends what many ask in one call; `adjust_call` has
+//! corrections, `permits` claims of permits), `hash_reader` for plans, `inspect` for operators,
+//! `heartbeat` for the size of the fleet. `any_reply/` makes replies of any form, for tests.
 
 mod adjust_call;
 mod any_reply;
@@ -20,6 +20,7 @@ mod permits;
 mod redis_store;
 mod script;
 mod slot_call;
+mod take;
 mod topology;
 
 #[doc(hidden)]

@@ -5,7 +5,7 @@
 //! request is never admitted without a charge to each of its buckets. A refund that fails, and a
 //! charge whose reply is lost, leave a bucket emptier than it need be until it has filled up. When
 //! the time limit has passed, no further slot is charged. On a single server, and within one hash
-//! slot, it is one call.
+//! slot, it is one group.
 
 use smallvec::SmallVec;
 use tokio::time::timeout_at;
@@ -58,10 +58,10 @@ impl RedisStore {
             match within(last, self.take_slot(&all, *hash_slot, units)).await {
                 Ok(reply) => return Ok(grant_of(charges, &reply)),
                 Err(CallError::SlotMoving) => {}
-                Err(CallError::Store(error)) => {
+                Err(error) => {
                     return Err(StoreFailure {
                         server: self.topology.server_of(*hash_slot),
-                        error,
+                        error: error.for_one_key(),
                     });
                 }
             }

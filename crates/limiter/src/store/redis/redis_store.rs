@@ -25,6 +25,7 @@ use crate::store::merged_charges::{MergedCharge, MergedCharges};
 use crate::store::redis::connection::connector::{CallLimits, ConnectError, ConnectionEvents};
 use crate::store::redis::connection::spec::RedisSpec;
 use crate::store::redis::permit_key;
+use crate::store::redis::take::gatherer::Gatherers;
 use crate::store::redis::topology::any_topology::Topology;
 use crate::store::redis::topology::marker::{AnsweredBatches, HASH_TAGS};
 use crate::store::{
@@ -42,6 +43,7 @@ pub struct RedisStore {
     pub(super) topology: Arc<Topology>,
     prefix: Arc<str>,
     pub(super) timeout: Duration,
+    pub(super) gatherers: Arc<Gatherers>,
     fleet: Option<Arc<FleetShare>>,
     pub(super) answered: Arc<AnsweredBatches>,
 }
@@ -64,10 +66,12 @@ impl RedisStore {
         }
         let prefix = spec.key_prefix.clone();
         let timeout = spec.timeout;
+        let gatherers = Arc::new(Gatherers::new(topology.clone(), timeout));
         Ok(Self {
             topology,
             prefix,
             timeout,
+            gatherers,
             fleet: None,
             answered: Arc::default(),
         })

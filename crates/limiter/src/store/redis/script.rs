@@ -136,10 +136,10 @@ pub(crate) fn letter(quota: Quota) -> Value {
 
 /// The four numbers of an algorithm in ARGV: see its file. The call is over by `deadline`, in the
 /// server's time, and was sent no earlier than twice its `timeout` before.
-pub(crate) fn numbers(quota: Quota, deadline: i64, timeout: Duration) -> [Value; 4] {
+pub(crate) fn numbers(quota: Quota, deadline: i64, timeout: Duration) -> [u64; 4] {
     let twice = u64::try_from(2 * timeout.as_micros()).unwrap_or(u64::MAX);
     let earliest_us = u64::try_from(deadline).unwrap_or(0).saturating_sub(twice);
-    quota.script_numbers(earliest_us).map(integer)
+    quota.script_numbers(earliest_us)
 }
 
 /// A number in ARGV. A number beyond 63 bits can never be granted anyway.

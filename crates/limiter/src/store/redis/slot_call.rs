@@ -1,22 +1,22 @@
 //! Charges to buckets whose keys share a hash slot: one command to one server.
 //!
-//! Guarantees that a reply which is not of the form that the script's head describes is an error,
-//! never a grant, and that clients are told neither of tokens that are held back nor to wait longer
-//! than they are.
+//! Guarantees that clients are told neither of tokens that are held back nor to wait longer than
+//! they are.
 
-use fred::types::Value;
 use smallvec::SmallVec;
 
 use crate::algorithm::held_back::{HeldBack, Reserve};
 use crate::algorithm::level::Level;
+use crate::clock;
+use crate::store::Levels;
 use crate::store::merged_charges::MergedCharge;
 use crate::store::redis::redis_store::RedisStore;
-use crate::store::redis::script::{self, integer, integer_of};
+use crate::store::redis::take::group::{Group, GroupReply, KeyCharge};
 use crate::store::redis::topology::server::CallError;
-use crate::store::{Levels, StoreError};
 
-/// Stands in a reply for the tokens left of a key that holds a foreign value.
-const FOREIGN: i64 = -1;
+/// A group is asked for again where its fixed window was that of another time: once to learn the
+/// server's time, and once more where that is at the end of a window.
+const TRIES: u32 = 3;
 
 /// The reply for the buckets of one hash slot.
 pub(crate) struct SlotReply {
@@ -112,81 +112,45 @@ impl RedisStore {
         hash_slot: u16,
         units: u32,
     ) -> Result<SlotReply, CallError> {
-        let script = script::take(charges.iter().map(|one| one.charge.quota));
-        let reply: Value = self
-            .topology
-            .run(script, hash_slot, |deadline| {
-                (
-                    charges.iter().map(|one| self.key(one.charge.key)).collect(),
-                    self.take_args(charges, units, deadline),
-                )
-            })
-            .await?;
-        parse(&reply, charges.len(), units).ok_or(CallError::Store(StoreError::Protocol))
-    }
-
-    /// The script's ARGV: see its head.
-    fn take_args(&self, charges: &[ReservedCharge<'_>], units: u32, deadline: i64) -> Vec<Value> {
-        let mut args = Vec::with_capacity(2 + 6 * charges.len());
-        args.extend([Value::Integer(deadline), Value::Integer(units.into())]);
-        for ReservedCharge { charge, reserve } in charges {
-            let MergedCharge { quota, cost, .. } = **charge;
-            let (cost, quota) = quota.holding_back(reserve.part, cost);
-            args.extend([script::letter(quota), integer(cost)]);
-            args.extend(script::numbers(quota, deadline, self.timeout));
+        let since_us = clock::monotonic_micros();
+        let mut reply = Err(CallError::Outside);
+        for _ in 0..TRIES {
+            let group = self.group(charges, units);
+            reply = self.gatherers.ask(group, hash_slot, since_us).await;
+            if !matches!(reply, Err(CallError::Outside)) {
+                break;
+            }
         }
-        args
+        let GroupReply {
+            units,
+            levels,
+            at_us,
+            foreign,
+        } = reply?;
+        Ok(SlotReply {
+            units,
+            levels,
+            at_us,
+            foreign,
+            whole: Vec::new(),
+        })
     }
-}
 
-/// The script's reply for `buckets` buckets, which were asked for so many units: see its head.
-pub(super) fn parse(reply: &Value, buckets: usize, asked: u32) -> Option<SlotReply> {
-    let Value::Array(integers) = reply else {
-        return None;
-    };
-    let ([units, now], rest) = integers.split_first_chunk()?;
-    if rest.len() != 3 * buckets {
-        return None;
-    }
-    let mut levels = Levels::new();
-    let mut foreign = SmallVec::new();
-    for (place, integers) in rest.chunks_exact(3).enumerate() {
-        if let [
-            Value::Integer(FOREIGN),
-            Value::Integer(_),
-            Value::Integer(_),
-        ] = integers
-        {
-            foreign.push(place);
-            levels.push(Level::default());
-        } else {
-            levels.push(level(integers)?);
+    fn group(&self, charges: &[ReservedCharge<'_>], units: u32) -> Group {
+        let charges = charges.iter().map(|ReservedCharge { charge, reserve }| {
+            let MergedCharge {
+                key, quota, cost, ..
+            } = **charge;
+            let (charge, quota) = quota.holding_back(reserve.part, cost);
+            KeyCharge {
+                key: self.key(key),
+                quota,
+                charge,
+            }
+        });
+        Group {
+            units,
+            charges: charges.collect(),
         }
     }
-    let units = u32::try_from(unsigned(units)?).ok()?;
-    if units > asked {
-        return None;
-    }
-    Some(SlotReply {
-        units,
-        levels,
-        at_us: unsigned(now)?,
-        foreign,
-        whole: Vec::new(),
-    })
-}
-
-fn level(integers: &[Value]) -> Option<Level> {
-    let [remaining, retry_after, reset_after] = integers else {
-        return None;
-    };
-    Some(Level {
-        remaining: unsigned(remaining)?,
-        retry_after_us: unsigned(retry_after)?,
-        reset_after_us: unsigned(reset_after)?,
-    })
-}
-
-fn unsigned(integer: &Value) -> Option<u64> {
-    u64::try_from(integer_of(integer)?).ok()
 }

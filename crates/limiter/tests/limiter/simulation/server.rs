@@ -25,7 +25,7 @@ use tollgate_limiter::store::fleet_share::SilentNode;
 use tollgate_limiter::store::redis::ShippedScript;
 use tollgate_limiter::store::{BucketCharge, Grant, PermitClaim, StoreError};
 
-use crate::scripts::LuaScripts;
+use crate::scripts::{LuaScripts, ScriptCharge};
 
 /// The server's clock when a run starts: 800 seconds into an hour.
 pub const EPOCH_US: u64 = 1_763_000_000_000_000;
@@ -130,7 +130,7 @@ impl SimulatedRedis {
     }
 
     pub fn write_foreign(&self, key: &str) {
-        self.scripts.redis.write(key, "another program's");
+        self.scripts.redis.write(key, b"another program's");
     }
 
     pub fn note_unheard(&self, key: &Key, tokens: u64) {
@@ -148,16 +148,7 @@ impl SimulatedRedis {
         args: Vec<String>,
     ) -> Result<Vec<i64>, StoreError> {
         self.scripts.redis.now_us.set(self.now_us());
-        let reply = self
-            .scripts
-            .run(script, keys, args)
-            .map_err(|error| StoreError::Script(error.to_string().into()))?;
-        // The deadline had passed.
-        if reply.first() == Some(&-1) {
-            Err(StoreError::Timeout)
-        } else {
-            Ok(reply)
-        }
+        in_time(self.scripts.run(script, keys, args))
     }
 
     /// Takes like the store in Redis, for a node that sees the fleet as `view`.
@@ -168,20 +159,16 @@ impl SimulatedRedis {
         view: &FleetView,
         deadline_us: u64,
     ) -> Result<Grant, StoreError> {
-        let mut args = vec![deadline_us.to_string(), units.to_string()];
-        for BucketCharge {
-            key,
-            quota,
-            cost,
-            largest_cost,
-            ..
-        } in charges
-        {
-            let held = view.held_back(key, *quota, *largest_cost);
-            let (cost, quota) = quota.holding_back(held, *cost);
-            args.extend([quota.script().letter().to_owned(), cost.to_string()]);
-            args.extend(quota.script_numbers(0).map(|number| number.to_string()));
-        }
+        let asked = charges.iter().map(|charge| {
+            let held = view.held_back(&charge.key, charge.quota, charge.largest_cost);
+            let (cost, quota) = charge.quota.holding_back(held, charge.cost);
+            ScriptCharge {
+                key: key_text(&charge.key),
+                letter: quota.script().letter(),
+                numbers: quota.script_numbers(0),
+                charge: cost,
+            }
+        });
         let script = if charges
             .iter()
             .all(|charge: &BucketCharge| charge.quota.script() == AlgorithmScript::TokenBucket)
@@ -190,11 +177,9 @@ impl SimulatedRedis {
         } else {
             ShippedScript::TakeAny
         };
-        let reply = self.run(
-            script,
-            charges.iter().map(|charge| key_text(&charge.key)),
-            args,
-        )?;
+        self.scripts.redis.now_us.set(self.now_us());
+        let asked = asked.collect();
+        let reply = in_time(self.scripts.take(script, deadline_us, units, asked))?;
         let mut grant = Grant {
             units: u32::try_from(reply[0]).unwrap(),
             at_us: reply[1] as u64,
@@ -364,6 +349,16 @@ impl SimulatedRedis {
         } else {
             state.first().map_or(0, |ticks| *ticks as u64)
         }
+    }
+}
+
+/// The reply, unless the deadline had passed.
+fn in_time(reply: mlua::Result<Vec<i64>>) -> Result<Vec<i64>, StoreError> {
+    let reply = reply.map_err(|error| StoreError::Script(error.to_string().into()))?;
+    if reply.first() == Some(&-1) {
+        Err(StoreError::Timeout)
+    } else {
+        Ok(reply)
     }
 }
 

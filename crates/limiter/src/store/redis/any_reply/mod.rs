@@ -11,8 +11,9 @@ use crate::algorithm::token_bucket::TokenBucket;
 use crate::algorithm::window::Window;
 use crate::store::hash_reader::FieldValue;
 use crate::store::redis::script::Integers;
+use crate::store::redis::take::group;
 use crate::store::redis::topology::{cluster, server};
-use crate::store::redis::{adjust_call, fleet_nodes, heartbeat, inspect, permits, slot_call};
+use crate::store::redis::{adjust_call, fleet_nodes, heartbeat, inspect, permits};
 
 /// Values within values at most: each is a call on the stack.
 const DEPTH: usize = 64;
@@ -28,11 +29,12 @@ impl AnyReply {
         Self(ValueReader(bytes).value(DEPTH))
     }
 
-    /// The units that the reply grants of `asked`, of `buckets` buckets. `None`: it is no reply to
-    /// that.
-    pub fn granted(&self, buckets: usize, asked: u32) -> Option<u32> {
-        let reply = slot_call::parse(&self.0, buckets, asked)?;
-        (reply.levels.len() == buckets).then_some(reply.units)
+    /// The units that the reply grants to groups, each of so many buckets and asked units. `None`:
+    /// it is no reply to that. None of a group: it is granted nothing.
+    pub fn granted(&self, groups: &[(usize, u32)]) -> Option<Vec<Option<u32>>> {
+        let replies = group::parse(&self.0, groups.iter().copied())?;
+        let units = replies.into_iter().map(|reply| Some(reply.ok()?.units));
+        Some(units.collect())
     }
 
     /// The integers that the reply is a list of. `None`: it is something else.

@@ -84,6 +84,10 @@ impl Topology {
             Self::Single(server) | Self::Sentinel(server, _) => {
                 server.run(script, &input, false).await.map_err(|error| {
                     server.leave_replica(&error);
+                    if error::has_code(error.details(), "CROSSSLOT") {
+                        // The server is one of a cluster, or stands before one.
+                        return CallError::SlotMoving;
+                    }
                     CallError::Store(error::store_error(&error))
                 })?
             }
@@ -119,7 +123,8 @@ impl Topology {
         Some(connected.first()?.port)
     }
 
-    fn server(&self, hash_slot: u16) -> Result<Arc<Server>, Error> {
+    /// The connection to the server that has `hash_slot`, as far as is known.
+    pub fn server(&self, hash_slot: u16) -> Result<Arc<Server>, Error> {
         match self {
             Self::Cluster(cluster) => cluster.server(hash_slot),
             Self::Single(server) | Self::Sentinel(server, _) => Ok(server.clone()),

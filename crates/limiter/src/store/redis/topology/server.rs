@@ -27,11 +27,14 @@ pub(crate) struct Server {
 }
 
 /// Why there is no reply.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum CallError {
     /// The hash slot is moving between servers, and the keys are not all on one of them. A call for
     /// one key works.
     SlotMoving,
+    /// The group is outside of the fixed window that it was sent, by the server's clock, which is
+    /// known by now.
+    Outside,
     Store(StoreError),
 }
 
@@ -47,11 +50,12 @@ pub(crate) fn reply_head(reply: &Value) -> Option<(i64, i64)> {
 }
 
 impl CallError {
-    /// The error of a call for one key, which cannot be on two servers: a server that says so is
-    /// wrong.
+    /// The error of a call that nothing is left to be tried for. A key cannot be on two servers: a
+    /// server that says so is wrong. One whose time is never that of the window is too slow.
     pub fn for_one_key(self) -> StoreError {
         match self {
             Self::SlotMoving => StoreError::Moved,
+            Self::Outside => StoreError::Timeout,
             Self::Store(error) => error,
         }
     }
