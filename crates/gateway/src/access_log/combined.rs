@@ -18,8 +18,8 @@ pub fn write(line: &LoggedLine<'_>, text: &mut Vec<u8>) {
         request,
         answer,
     } = line;
-    // Writing to memory cannot fail.
-    let _ = write!(text, "{} - ", request.client);
+    text.extend_from_slice(&request.client_text());
+    text.extend_from_slice(b" - ");
     match request.identity.as_deref().map(CallerIdentity::id) {
         Some(id) => push_combined_word(text, id.as_bytes()),
         None => text.push(b'-'),
@@ -37,6 +37,7 @@ pub fn write(line: &LoggedLine<'_>, text: &mut Vec<u8>) {
         }
         None => text.push(b'-'),
     }
+    // Writing to memory cannot fail.
     let _ = write!(text, "\" {} ", answer.status);
     match answer.bytes {
         0 => text.push(b'-'),

@@ -18,6 +18,9 @@ const HEX: &[u8; 16] = b"0123456789abcdef";
 /// Writes what of `value` fits between the quotes of a JSON string. Bytes that are no UTF-8 stand
 /// for the characters that ISO 8859-1 gives them.
 pub fn push_json(text: &mut Vec<u8>, value: &[u8], longest: usize) {
+    if is_plain(value) && value.len() <= longest {
+        return text.extend_from_slice(value);
+    }
     let (value, is_cut) = cut(value, longest);
     let fits = match str::from_utf8(value) {
         Ok(value) => push_while_it_fits(text, longest, value.chars(), push_json_character),
@@ -36,6 +39,9 @@ pub fn push_json(text: &mut Vec<u8>, value: &[u8], longest: usize) {
 /// Writes what of `value` fits, as `ap_escape_logitem` of Apache does: `\"`, `\\`, `\n` and the
 /// like, `\xhh` for other bytes that are not printable ASCII.
 pub fn push_combined(text: &mut Vec<u8>, value: &[u8], longest: usize) {
+    if is_plain(value) && value.len() <= longest {
+        return text.extend_from_slice(value);
+    }
     push_bytes(text, value, longest, push_combined_byte);
 }
 
@@ -45,6 +51,14 @@ pub fn push_combined_word(text: &mut Vec<u8>, value: &[u8]) {
         b' ' => text.extend_from_slice(b"\\x20"),
         _ => push_combined_byte(text, byte),
     });
+}
+
+/// Whether no byte of `value` is written as another, as nearly always. Looks at all of them, which
+/// is quicker than to stop.
+fn is_plain(value: &[u8]) -> bool {
+    value.iter().fold(true, |is_plain, byte| {
+        is_plain & (b' '..=b'~').contains(byte) & (*byte != b'"') & (*byte != b'\\')
+    })
 }
 
 fn push_bytes(text: &mut Vec<u8>, value: &[u8], longest: usize, push: impl Fn(&mut Vec<u8>, u8)) {

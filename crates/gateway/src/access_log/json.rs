@@ -30,9 +30,7 @@ pub fn write(line: &LoggedLine<'_>, text: &mut Vec<u8>) {
 }
 
 fn write_request(object: &mut ObjectWriter<'_>, request: &LoggedRequest) {
-    object.name("client");
-    // Writing to memory cannot fail.
-    let _ = std::io::Write::write_fmt(object.text, format_args!("\"{}\"", request.client));
+    object.string("client", &request.client_text());
     if let Some(identity) = &request.identity {
         object.string("identity", identity.id().as_bytes());
         object.string("authenticator", identity.authenticator().as_bytes());

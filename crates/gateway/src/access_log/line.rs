@@ -13,6 +13,8 @@ use std::time::SystemTime;
 use http::header::{HOST, REFERER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version};
 use http_body::Body as _;
+use smallvec::SmallVec;
+use tollgate_limiter::limit::key::address_text::push_address;
 use tollgate_limiter::limit::key::{CallerIdentity, ExtractedKey, Facts, host};
 use tollgate_limiter::request::catalog::{Catalog, CatalogEntry};
 
@@ -139,6 +141,12 @@ impl LoggedRequest {
             limit: name.clone(),
             bucket,
         });
+    }
+
+    pub fn client_text(&self) -> SmallVec<[u8; 48]> {
+        let mut client = SmallVec::new();
+        push_address(&mut client, self.client);
+        client
     }
 
     /// The path without the query: queries carry secrets.

@@ -7,7 +7,7 @@ use futures_util::future::ready;
 use http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
     ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE,
-    ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, ORIGIN, VARY,
+    ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, ORIGIN,
 };
 use http::{HeaderMap, HeaderName, Method, Request, Response};
 use tower::service_fn;
@@ -27,6 +27,9 @@ pub const ANSWER_FIELDS: [HeaderName; 7] = [
     ACCESS_CONTROL_EXPOSE_HEADERS,
     ACCESS_CONTROL_MAX_AGE,
 ];
+
+/// The beginning of all their names.
+const PREFIX: &str = "access-control-";
 
 /// The fields of an answer to a page.
 pub struct CorsFields(HeaderMap);
@@ -74,16 +77,15 @@ impl CorsFields {
     }
 
     /// Puts the fields into an answer, in place of those of the upstream.
-    pub fn apply(self, headers: &mut HeaderMap) {
-        for name in &ANSWER_FIELDS {
-            headers.remove(name);
-        }
-        for (name, value) in self.0 {
-            match name {
-                Some(VARY) => drop(headers.append(VARY, value)),
-                Some(name) => drop(headers.insert(name, value)),
-                None => {}
+    pub fn apply(&self, headers: &mut HeaderMap) {
+        // Nearly always there is none to look up.
+        if headers.keys().any(|name| name.as_str().starts_with(PREFIX)) {
+            for name in &ANSWER_FIELDS {
+                headers.remove(name);
             }
+        }
+        for (name, value) in &self.0 {
+            headers.append(name, value.clone());
         }
     }
 }

@@ -8,6 +8,8 @@ pub mod error_page;
 mod page_syntax;
 pub mod rendered;
 
+use std::sync::Arc;
+
 use tollgate_limiter::request::headers::RateLimitFields;
 
 use self::compression::AcceptedCoding;
@@ -23,5 +25,5 @@ pub struct AnswerChanges {
     /// The fields of the route.
     pub fields: Option<Box<RenderedFields>>,
     pub coding: Option<Box<AcceptedCoding>>,
-    pub cors: Option<Box<CorsFields>>,
+    pub cors: Option<Arc<CorsFields>>,
 }

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use http::header::{ORIGIN, RETRY_AFTER};
-use http::{HeaderName, Method, Response};
+use http::{HeaderMap, HeaderName, Method, Response};
 use tower_http::cors::{AllowHeaders, AllowMethods, AllowOrigin, CorsLayer};
 
 use crate::answer::cors::{ANSWER_FIELDS, CorsFields, preflight_method};
@@ -18,7 +18,11 @@ use tollgate_wire::body::Body;
 use tollgate_wire::http::request_id::REQUEST_ID;
 
 /// Lets pages of other origins read the answers of a route.
-pub struct CrossOrigin(CorsLayer);
+pub struct CrossOrigin {
+    layer: CorsLayer,
+    /// The fields of each answer that no page asked for.
+    for_no_page: Arc<CorsFields>,
+}
 
 impl CrossOrigin {
     /// The pages of `spec` for a route that takes `methods`; none: any.
@@ -53,7 +57,7 @@ impl CrossOrigin {
         } else {
             vec![ORIGIN]
         };
-        let cors = CorsLayer::new()
+        let layer = CorsLayer::new()
             .allow_origin(origin)
             .allow_methods(methods)
             .allow_headers(headers)
@@ -61,7 +65,8 @@ impl CrossOrigin {
             .allow_credentials(spec.credentials)
             .max_age(spec.max_age)
             .vary(vary);
-        Self(cors)
+        let for_no_page = Arc::new(CorsFields::new(&layer, Method::GET, &HeaderMap::new()));
+        Self { layer, for_no_page }
     }
 
     /// Prepares the fields of the answer to a page. Returns the answer to a preflight.
@@ -70,14 +75,16 @@ impl CrossOrigin {
             // A preflight asks for a method that another route takes: only that route may let it.
             return None;
         }
-        let method = if exchange.is_preflight {
-            Method::OPTIONS
-        } else {
-            Method::GET
-        };
         exchange.interim.withhold(&ANSWER_FIELDS);
-        let fields = CorsFields::new(&self.0, method, exchange.request.headers());
-        exchange.answer.cors = Some(Box::new(fields));
+        let headers = exchange.request.headers();
+        let fields = |method| Arc::new(CorsFields::new(&self.layer, method, headers));
+        exchange.answer.cors = Some(if exchange.is_preflight {
+            fields(Method::OPTIONS)
+        } else if headers.contains_key(ORIGIN) {
+            fields(Method::GET)
+        } else {
+            self.for_no_page.clone()
+        });
         if !exchange.is_preflight {
             return None;
         }

@@ -11,6 +11,7 @@ mod pool;
 pub(crate) mod upkeep;
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -133,11 +134,15 @@ impl PermitTable {
         part: ConcurrencyLimit,
     ) -> Result<(ConcurrencyPermit, Level), Level> {
         let mut shard = self.lock(&need.key);
-        let in_use = shard.pools.get(&need.key).map_or(0, PermitPool::in_use);
+        let entry = shard.pools.entry(need.key.clone());
+        let in_use = match &entry {
+            Entry::Occupied(known) => known.get().in_use(),
+            Entry::Vacant(_) => 0,
+        };
         if part.most() < in_use.saturating_add(need.cost) {
             return Err(FULL);
         }
-        let pool = shard.pools.entry(need.key.clone()).or_default();
+        let pool = entry.or_default();
         // The store learns of the whole limit later, whatever part of it holds now.
         pool.follow(
             need.limit.most(),
@@ -221,15 +226,16 @@ impl PermitTable {
     fn give_back(&self, key: &Key, cost: u64) {
         let mut shard = self.lock(key);
         let PermitShard { pools, listed } = &mut *shard;
-        let Some(pool) = pools.get_mut(key) else {
+        let Entry::Occupied(mut known) = pools.entry(key.clone()) else {
             return;
         };
+        let pool = known.get_mut();
         pool.give_back(cost);
         if pool.has_spare() {
             self.list(pool, listed, key, false);
         } else if pool.is_idle(0) {
             // A pool that remembers a denial is left to the upkeep.
-            pools.remove(key);
+            known.remove();
         }
     }
 

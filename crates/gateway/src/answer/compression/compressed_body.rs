@@ -12,6 +12,7 @@ use http_body::{Body as _, Frame};
 use metrics::Counter;
 
 use super::encoder::Encoder;
+use super::idle::IDLE;
 use super::place::CompressorPlace;
 use tollgate_spec::route::compression::ContentCoding;
 use tollgate_wire::body::{Body, BoxError};
@@ -73,7 +74,7 @@ impl CompressedBody {
         self.sizes.original.increment(data.len() as u64);
         if let CodingState::New(coding) = self.state {
             self.state = CodingState::Coding {
-                encoder: Encoder::new(coding)?,
+                encoder: IDLE.take(coding)?,
                 unflushed: false,
             };
         }
@@ -105,11 +106,15 @@ impl CompressedBody {
         let encoder = match std::mem::replace(&mut self.state, CodingState::Ended(trailers)) {
             CodingState::Coding { encoder, .. } => encoder,
             // No content is compressed to the mark of its end.
-            CodingState::New(coding) => Encoder::new(coding)?,
+            CodingState::New(coding) => IDLE.take(coding)?,
             CodingState::Ended(_) => return Ok(None),
         };
         self.place = None;
-        Ok(non_empty(encoder.finish()?))
+        let (rest, encoder) = encoder.finish()?;
+        if let Some(encoder) = encoder {
+            IDLE.keep(encoder);
+        }
+        Ok(non_empty(rest))
     }
 
     fn poll_compressed(
@@ -204,20 +209,39 @@ mod tests {
     async fn trailers_follow_the_end_of_the_content() {
         let mut trailers = HeaderMap::new();
         trailers.insert("x-sum", HeaderValue::from_static("7"));
+        let mut sent = trailers.clone();
+        // A digest of the content before it was compressed.
+        sent.insert("content-digest", HeaderValue::from_static("sha-256=:AA==:"));
         let data = Bytes::from("text ".repeat(100_000));
-        let collected = gzip([
-            Ok(Frame::data(data.clone())),
-            Ok(Frame::trailers(trailers.clone())),
-        ])
-        .collect()
-        .await
-        .unwrap();
+        let collected = gzip([Ok(Frame::data(data.clone())), Ok(Frame::trailers(sent))])
+            .collect()
+            .await
+            .unwrap();
         assert_eq!(collected.trailers(), Some(&trailers));
         let mut decoded = Vec::new();
         GzDecoder::new(&*collected.to_bytes())
             .read_to_end(&mut decoded)
             .unwrap();
         assert_eq!(decoded, data);
+    }
+
+    #[tokio::test]
+    async fn nothing_of_one_answer_is_in_the_next() {
+        for coding in [
+            ContentCoding::Gzip,
+            ContentCoding::Zstd,
+            ContentCoding::Brotli,
+        ] {
+            let compressed = async |text: &'static str| {
+                let frames = futures_util::stream::iter([Ok(Frame::data(Bytes::from(text)))]);
+                let body = Body::boxed(StreamBody::new(frames));
+                let body = CompressedBody::new(body, coding, None, sizes());
+                body.collect().await.unwrap().to_bytes()
+            };
+            let first = compressed("a text that is told to one").await;
+            assert_ne!(compressed("a text that is told to two").await, first);
+            assert_eq!(compressed("a text that is told to one").await, first);
+        }
     }
 
     #[tokio::test]

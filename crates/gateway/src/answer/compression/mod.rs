@@ -5,6 +5,7 @@
 
 mod compressed_body;
 mod encoder;
+mod idle;
 mod place;
 
 use std::net::IpAddr;

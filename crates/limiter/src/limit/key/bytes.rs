@@ -11,8 +11,15 @@ use smallvec::SmallVec;
 use crate::limit::key::address_text::push_address;
 
 /// The key of one bucket: the limit's name and whom it counts. Short keys live on the stack.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Key(pub SmallVec<[u8; 64]>);
+
+impl Clone for Key {
+    fn clone(&self) -> Self {
+        // All at once: a SmallVec's own clone goes byte by byte.
+        Self(SmallVec::from_slice(&self.0))
+    }
+}
 
 /// Values up to this long stand in a key as they are, in bytes.
 const LONGEST_IN_CLEAR: usize = 64;
