@@ -118,6 +118,14 @@ fn plans_are_told_by_what_an_authenticator_takes_as_a_credential_only_by_its_has
     let PlanSource::Table(table) = in_file.source else {
         panic!("{in_file:?}")
     };
+    let closed = plans("host", "by: {header: x-plan}, table: {ada: {rate: 0/h}}");
+    let PlanSource::Table(closed) = closed.source else {
+        panic!("{closed:?}")
+    };
+    assert!(
+        closed[&b"ada"[..]].is_closed(),
+        "a plan of nothing: {closed:?}"
+    );
     assert_eq!(in_file.by, secret(header("x-customer")));
     assert!(
         table.contains_key(&b"ada"[..]),

@@ -187,9 +187,21 @@ fn limits_are_explained_in_order_with_their_buckets_in_the_store() {
         "-H",
         "x-forwarded-for: 203.0.113.9",
     ];
+    let believed = explained(ROUTES, &behind);
+    assert_eq!(believed["request"]["client_ip"], "203.0.113.9");
+    assert_eq!(believed["request"]["note"], Value::Null);
+    let stranger = [
+        "http://a/pages",
+        "--client-ip",
+        "192.0.2.7",
+        behind[3],
+        behind[4],
+    ];
+    let request = &explained(ROUTES, &stranger)["request"];
+    assert_eq!(request["client_ip"], "192.0.2.7");
     assert_eq!(
-        explained(ROUTES, &behind)["request"]["client_ip"],
-        "203.0.113.9"
+        request["note"],
+        "X-Forwarded-For is not believed: 192.0.2.7 is none of trusted_proxies"
     );
 }
 

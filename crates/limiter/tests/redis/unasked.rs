@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use tollgate_limiter::store::redis::inspect::RedisInspector;
-use tollgate_testing::eventually;
 use tollgate_testing::node::LimiterNode;
 use tollgate_testing::redis::RedisServer;
 use tollgate_testing::topology::{CapturedLog, spec};
+use tollgate_testing::{HOUR, charge, decide, eventually, shape};
 
 #[tokio::test]
 async fn a_node_without_requests_notices_that_the_store_is_away_and_back() {
@@ -33,6 +33,23 @@ async fn a_node_without_requests_notices_that_the_store_is_away_and_back() {
 
     assert_eq!(node.store.calls(), calls, "no request has asked");
     assert_eq!(log.text().matches("the store is reached").count(), 1);
+}
+
+/// Nothing tells a node that somebody else emptied Redis, and its clients wait for an hour.
+#[tokio::test]
+async fn a_denial_is_forgotten_soon_though_the_store_was_emptied_by_somebody_else() {
+    let server = RedisServer::start();
+    let node = LimiterNode::started(&server.spec()).await;
+    let request = [charge("k", shape(1, HOUR, 1), 1)];
+    eventually("the client is denied", || async {
+        !decide(&node.limiter, &request).await.granted
+    })
+    .await;
+    server.command(&["FLUSHALL"]);
+    eventually("the client passes", || async {
+        decide(&node.limiter, &request).await.granted
+    })
+    .await;
 }
 
 #[tokio::test]
