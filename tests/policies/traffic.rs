@@ -34,10 +34,12 @@ impl Traffic {
             Arc::<AtomicU64>::default(),
             Arc::default(),
         );
+        let begun = Arc::<AtomicU64>::default();
         let client = |_| {
             let (address, path) = (gateway.listeners[0], path.to_owned());
             let (stop, sent, denied) = (Arc::clone(&stop), Arc::clone(&sent), Arc::clone(&denied));
-            thread::spawn(move || send(address, &path, (&stop, &sent, &denied)))
+            let begun = Arc::clone(&begun);
+            thread::spawn(move || send(address, &path, &begun, (&stop, &sent, &denied)))
         };
         let clients = (0..connections).map(client).collect();
         Self {
@@ -78,11 +80,13 @@ impl Drop for Traffic {
 fn send(
     address: SocketAddr,
     path: &str,
+    begun: &AtomicU64,
     (stop, sent, denied): (&AtomicBool, &AtomicU64, &AtomicU64),
 ) {
     let mut stream = BufReader::new(TcpStream::connect(address).unwrap());
     while !stop.load(Ordering::Relaxed) {
-        let number = sent.load(Ordering::Relaxed);
+        // Each has a number of its own, whatever connection the machine holds up.
+        let number = begun.fetch_add(1, Ordering::Relaxed);
         let client = if number % 10 < GREEDY {
             "greedy".to_owned()
         } else {

@@ -76,7 +76,7 @@ async fn a_command_has_so_much_work_that_redis_is_not_held_for_long() {
 }
 
 #[tokio::test]
-async fn a_foreign_key_and_a_window_of_another_time_are_nobody_elses_failure() {
+async fn a_foreign_key_is_nobody_elses_failure() {
     let server = RedisServer::start();
     let store = connected(&patient(server.spec())).await;
     server.command(&["RPUSH", "t:list", "x"]);
