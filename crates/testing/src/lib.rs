@@ -31,7 +31,7 @@ use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::store::BucketCharge;
 
-pub use poll::{PATIENCE, answer_of, answer_within, eventually, eventually_within, in_time, until};
+pub use poll::{PATIENCE, answer_of, answer_within, eventually, in_time, until};
 
 pub const SECOND: u64 = 1_000_000;
 pub const HOUR: u64 = 3_600 * SECOND;

@@ -9,26 +9,17 @@ use tollgate_limiter::clock;
 /// Longer than anything here takes, shorter than anyone waits for a test.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Polls until the condition holds. Fails when it does not within `limit`.
-pub async fn eventually_within<F, C>(limit: Duration, what: &str, mut condition: C)
+/// Polls until the condition holds, for [`PATIENCE`] at most.
+pub async fn eventually<F, C>(what: &str, mut condition: C)
 where
     F: Future<Output = bool>,
     C: FnMut() -> F,
 {
     let started = clock::now();
     while !condition().await {
-        assert!(started.elapsed() < limit, "not within {limit:?}: {what}");
+        assert!(started.elapsed() < PATIENCE, "waited in vain until {what}");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-}
-
-/// Polls until the condition holds, for [`PATIENCE`] at most.
-pub async fn eventually<F, C>(what: &str, condition: C)
-where
-    F: Future<Output = bool>,
-    C: FnMut() -> F,
-{
-    eventually_within(PATIENCE, what, condition).await;
 }
 
 /// Polls a condition that needs no waiting of its own, for [`PATIENCE`] at most. Other tasks run in

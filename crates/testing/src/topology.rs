@@ -12,8 +12,8 @@ use tempfile::TempDir;
 use tollgate_limiter::store::redis::spec::RedisSpec;
 use tracing::Dispatch;
 
-use crate::eventually_within;
 use crate::redis::{RedisServer, basic_arguments, free_port, reserve_port, spec_at};
+use crate::{PATIENCE, eventually};
 
 /// A store at `url`, with a time limit that a machine keeps unless it is busy.
 pub fn spec(url: String) -> RedisSpec {
@@ -21,6 +21,14 @@ pub fn spec(url: String) -> RedisSpec {
         url: url.into(),
         timeout: Duration::from_millis(100),
         ..spec_at(1)
+    }
+}
+
+/// The same store, with a time limit that no call reaches, however busy the machine is.
+pub fn patient(spec: RedisSpec) -> RedisSpec {
+    RedisSpec {
+        timeout: PATIENCE,
+        ..spec
     }
 }
 
@@ -213,14 +221,10 @@ impl SentinelGroup {
             .map(str::to_owned)
             .to_vec()
         });
-        eventually_within(
-            Duration::from_secs(10),
-            "the replica is up to date",
-            async || {
-                let state = replica.command(&["INFO", "replication"]);
-                state.contains("master_link_status:up")
-            },
-        )
+        eventually("the replica is up to date", async || {
+            let state = replica.command(&["INFO", "replication"]);
+            state.contains("master_link_status:up")
+        })
         .await;
         // After that: a sentinel looks for replicas at once, and then every ten seconds.
         let sentinel = std::iter::repeat_with(|| sentinel(primary.port()))
@@ -233,11 +237,9 @@ impl SentinelGroup {
             replica,
             sentinel,
         };
-        eventually_within(
-            Duration::from_secs(15),
-            "the sentinel knows both",
-            async || watched.knows("status=ok") && watched.knows("slaves=1"),
-        )
+        eventually("the sentinel knows both", async || {
+            watched.knows("status=ok") && watched.knows("slaves=1")
+        })
         .await;
         watched
     }
@@ -313,7 +315,7 @@ impl RedisCluster {
             "{}",
             String::from_utf8_lossy(&output.stdout)
         );
-        eventually_within(Duration::from_secs(10), "the cluster is up", async || {
+        eventually("the cluster is up", async || {
             cluster.nodes.iter().all(cluster_is_up)
         })
         .await;

@@ -15,8 +15,8 @@ use tollgate_limiter::store::redis::spec::RedisSpec;
 use tollgate_limiter::store::{BucketCharge, Store, StoreError};
 use tollgate_testing::node::{LimiterNode, connected};
 use tollgate_testing::redis::{RedisServer, spec_at};
-use tollgate_testing::topology::RedisCluster;
-use tollgate_testing::{HOUR, PATIENCE, charge, decide, eventually, shape};
+use tollgate_testing::topology::{RedisCluster, patient};
+use tollgate_testing::{HOUR, charge, decide, eventually, shape};
 
 use crate::delaying_proxy::DelayingProxy;
 
@@ -241,7 +241,7 @@ async fn a_foreign_value_among_many_keys_keeps_none_of_them_from_its_charge() {
 #[tokio::test]
 async fn a_limit_whose_key_is_foreign_is_enforced_by_the_node_and_the_others_by_redis() {
     let server = RedisServer::start();
-    let node = LimiterNode::started(&server.spec()).await;
+    let node = LimiterNode::started(&patient(server.spec())).await;
     server.command(&["SET", "t:foreign", "value"]);
     let request = [
         charge("foreign", shape(3, HOUR, 3), 1),
@@ -269,14 +269,6 @@ async fn a_limit_whose_key_is_foreign_is_enforced_by_the_node_and_the_others_by_
     .await;
 }
 
-/// The cluster's, with a time limit that no call reaches: what is answered matters.
-fn patient(cluster: &RedisCluster) -> RedisSpec {
-    RedisSpec {
-        timeout: PATIENCE,
-        ..cluster.spec()
-    }
-}
-
 /// Names of two keys on each node of the cluster, by the node.
 fn spread(cluster: &RedisCluster) -> [[String; 2]; 3] {
     [0, 1, 2].map(|node| {
@@ -290,7 +282,7 @@ fn spread(cluster: &RedisCluster) -> [[String; 2]; 3] {
 #[tokio::test]
 async fn in_a_cluster_each_hash_slot_has_results_and_a_marker_of_its_own() {
     let cluster = RedisCluster::start().await;
-    let store = connected(&patient(&cluster)).await;
+    let store = connected(&patient(cluster.spec())).await;
     let names: Vec<String> = spread(&cluster)
         .into_iter()
         .flatten()
@@ -315,7 +307,7 @@ async fn in_a_cluster_each_hash_slot_has_results_and_a_marker_of_its_own() {
 #[tokio::test]
 async fn a_hash_slot_that_is_moving_is_charged_once_in_the_end() {
     let cluster = RedisCluster::start().await;
-    let store = connected(&patient(&cluster)).await;
+    let store = connected(&patient(cluster.spec())).await;
     let names = ["{t}a", "{t}b"].map(str::to_owned);
     let home = cluster.owner("t:{t}a");
     let source = &cluster.nodes[home];

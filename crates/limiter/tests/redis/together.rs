@@ -6,19 +6,11 @@ use std::task::Poll;
 use futures_util::future::join_all;
 use tollgate_limiter::algorithm::window::Window;
 use tollgate_limiter::store::redis::RedisStore;
-use tollgate_limiter::store::redis::spec::RedisSpec;
 use tollgate_limiter::store::{BucketCharge, Store, StoreError};
 use tollgate_testing::node::connected;
 use tollgate_testing::redis::RedisServer;
-use tollgate_testing::topology::RedisCluster;
-use tollgate_testing::{HOUR, PATIENCE, SECOND, charge, eventually, in_time, shape};
-
-fn patient(spec: RedisSpec) -> RedisSpec {
-    RedisSpec {
-        timeout: PATIENCE,
-        ..spec
-    }
-}
+use tollgate_testing::topology::{RedisCluster, patient};
+use tollgate_testing::{HOUR, SECOND, charge, eventually, in_time, shape};
 
 fn bucket(name: &str, burst: u64) -> BucketCharge {
     charge(name, shape(1, HOUR, burst), 1)
