@@ -19,19 +19,14 @@ use tollgate_proxy::upstream::adaptive::AdaptiveBound;
 use tollgate_proxy::upstream::adaptive::gradient::AdaptiveRule;
 use tollgate_proxy::upstream::health::Percentage;
 use tollgate_spec::route::retry::RetryCondition;
+use tollgate_testing::until;
 use tollgate_testing::upstream::{OK, RawConnection, ScriptedUpstream, values};
-use tollgate_testing::{PATIENCE, eventually_within};
 
 use super::attempts::on;
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 /// Of each request, while it is worked on.
 const SERVICE: Duration = Duration::from_millis(40);
-
-/// Polls, and leaves the processor to others in between.
-async fn until(what: &str, condition: impl Fn() -> bool) {
-    eventually_within(PATIENCE, what, async || condition()).await;
-}
 
 fn rule() -> AdaptiveRule {
     let (buffer, interval) = (Percentage::new(25), Duration::from_secs(3600));

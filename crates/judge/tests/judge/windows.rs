@@ -12,7 +12,7 @@ use tollgate_limiter::store::redis::spec::RedisSpec;
 use tollgate_testing::redis::RedisServer;
 
 use crate::leaky::Miser;
-use crate::{assert_kept, assert_over, by, custom, plan, variants};
+use crate::{assert_kept, by, custom, over, plan, short, variants};
 
 /// Windows, with no fault.
 fn window(counting: Counting, plan: &RunPlan) -> Case {
@@ -48,9 +48,8 @@ fn windows_that_all_nodes_share_are_kept_and_windows_of_each_node_are_found_out(
         )
         .unwrap();
         assert_kept(&kept);
-        let own =
-            torture::run_nodes(&case, &custom(|_| MemoryStore::new(10)), &mut |_| {}).unwrap();
-        assert_over(&own);
+        let backing = custom(|_| MemoryStore::new(10));
+        let own = over(|| torture::run_nodes(&case, &backing, &mut |_| {}).unwrap());
         let worst = own.worst.unwrap();
         assert_eq!(worst.admitted - worst.allowed, own.over);
     }
@@ -60,13 +59,9 @@ fn windows_that_all_nodes_share_are_kept_and_windows_of_each_node_are_found_out(
 fn windows_that_withhold_tokens_are_found_out() {
     for counting in WINDOWS {
         let miser = Miser::default();
-        let short = torture::run_nodes(
-            &window(counting, &plan(1, 1_000)),
-            &custom(move |_| miser.clone()),
-            &mut |_| {},
-        );
-        let short = short.unwrap();
-        assert_eq!(short.verdict(), "SHORT", "{short:#?}");
+        let case = window(counting, &plan(1, 1_000));
+        let backing = custom(move |_| miser.clone());
+        short(|| torture::run_nodes(&case, &backing, &mut |_| {}).unwrap());
     }
 }
 
