@@ -24,7 +24,7 @@ pub fn spec(url: String) -> RedisSpec {
     }
 }
 
-/// The same store, with a time limit that no call reaches, however busy the machine is.
+/// This store with a time limit that no call reaches, however busy the machine is.
 pub fn patient(spec: RedisSpec) -> RedisSpec {
     RedisSpec {
         timeout: PATIENCE,

@@ -105,7 +105,7 @@ impl Store for SharedStore {
 
     fn timeout(&self) -> Duration {
         // Longer than a busy machine holds a call up.
-        Duration::from_secs(5)
+        Duration::from_secs(2)
     }
 }
 
