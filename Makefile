@@ -107,6 +107,7 @@ doc: ## the documentation of all crates, broken links being errors
 # BENCH has its options: make bench BENCH="--peers tollgate,nginx --scenarios forward --seconds 2 --rounds 1"
 bench: ## what a request costs here and in nginx, HAProxy, Traefik and Envoy, side by side; a quarter of an hour
 	cargo build --release --locked
+	cargo build --profile quick --locked --package tollgate-testing --example distance
 	python3 bench $(BENCH)
 
 browser: build-tested $(AXE) ## what chromium makes of the console, of HTTP/2, early hints, WebSockets and denials; two minutes

@@ -102,11 +102,15 @@ def run(options):
         "failed": {},
         "rows": [],
         "further": [],
+        "latency": [],
     }
     with Stage() as stage:
         for turn in range(options.rounds):
             # There and back, so that nobody is always measured after the same other.
             round_of(stage, present if turn % 2 == 0 else present[::-1], turn, options, result)
+        if "latency" in options.scenarios:
+            for peer in present:
+                attempt(result, peer, "latency", lambda: latency(stage, peer, options, result))
         for name in [name for name in options.scenarios if name in further.ONCE]:
             for peer in present:
                 attempt(result, peer, name, lambda: once(stage, peer, name, options, result))
@@ -153,6 +157,14 @@ def once(stage, peer, name, options, result):
         result["further"].append({**row, "scenario": name})
         said = "" if row["value"] is None else f"{row['value']:.1f} "
         progress(f"{name:11} {peer.name:16} {row['what']}: {said}{row['unit']}")
+
+
+def latency(stage, peer, options, result):
+    result["latency"] = [row for row in result["latency"] if row["peer"] != peer.name]
+    for row in further.latency(stage, peer, options):
+        result["latency"].append(row)
+        told = ", ".join(f"{name[:-3]} {row[name][0]:.2f}" for name in report.LATENCIES)
+        progress(f"latency     {peer.name:16} Redis {row['away_ms']} ms away, {row['connections']} connections: {told} ms")
 
 
 def peak(stage, peers, result):

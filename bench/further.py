@@ -15,6 +15,10 @@ from service import Failed
 
 FORWARD = next(scenario for scenario in SCENARIOS if scenario.name == "forward")
 KEYED = replace(FORWARD, name="keys", limit="pass", clients=1)
+SHARED = next(scenario for scenario in SCENARIOS if scenario.name == "redis-pass")
+
+# Of a latency: fewer requests tell nothing of one in a thousand.
+ENOUGH = 3_000
 
 WAITING = 2_000
 TRACKED = 100_000
@@ -34,6 +38,35 @@ def half_peak(stage, peer, options):
     if row["per_second"] < 0.95 * rate:
         raise Failed(f"took {row['per_second']:.0f} requests/s of {rate:.0f}")
     return {**row, "scenario": "half-peak", "peer": peer.name, "memory_mib": None}
+
+
+def latency(stage, peer, options):
+    """What a limit in Redis adds to the time that a request takes, at half of what it lets pass at most."""
+    for away_ms in (0, 1, 5):
+        with stage.redis_away(away_ms):
+            for connections in (1, 64):
+                with stage.peer(peer, SHARED) as (_, port):
+                    most = load.flat_out(port, 1, connections)
+                    rate = most.requests / most.seconds / 2
+                    limited = paced(stage, options, port, rate, connections)
+                with stage.peer(peer, FORWARD) as (_, port):
+                    plain = paced(stage, options, port, rate, connections)
+                yield {
+                    "peer": peer.name,
+                    "away_ms": away_ms,
+                    "connections": connections,
+                    "per_second": rate,
+                    **{name: [getattr(limited, name), getattr(plain, name)] for name in ("p50_ms", "p99_ms", "p999_ms")},
+                }
+
+
+def paced(stage, options, port, rate, connections):
+    load.flat_out(port, 1, connections)
+    options.spare.wait_until_quiet()
+    seconds = min(20, max(options.seconds, round(ENOUGH / rate)))
+    sent = load.at_rate(port, seconds, rate, stage.dir, connections)
+    measure.check(SHARED, sent)
+    return sent
 
 
 def memory(stage, peer, options):

@@ -28,6 +28,7 @@ class Load:
     broken: int
     p50_ms: float
     p99_ms: float
+    p999_ms: float
     cpu_seconds: float
 
 
@@ -74,6 +75,7 @@ def flat_out(port, seconds, connections=64, path="/", tls=False, **options):
         broken=int(told["broken"]),
         p50_ms=told["p50"] / 1e3,
         p99_ms=told["p99"] / 1e3,
+        p999_ms=told["p999"] / 1e3,
         cpu_seconds=cpu,
     )
 
@@ -102,7 +104,7 @@ def h2load(port, seconds, scratch, options, tls=False):
     at = lambda share: took[min(len(took) - 1, int(len(took) * share))] / 1e3
     not_2xx = sum(not row[1].startswith("2") for row in rows)
     broken = int(told[1]) + int(told[2])
-    return Load(len(rows), float(seconds), not_2xx, broken, at(0.5), at(0.99), cpu)
+    return Load(len(rows), float(seconds), not_2xx, broken, at(0.5), at(0.99), at(0.999), cpu)
 
 
 def handshakes(port, seconds):
@@ -124,7 +126,7 @@ def handshakes(port, seconds):
     took.sort()
     at = lambda share: took[min(len(took) - 1, int(len(took) * share))]
     # Its CPU time is this process's, which is accounted for already.
-    return Load(len(took), time.monotonic() - begun, not_2xx, broken, at(0.5), at(0.99), 0.0)
+    return Load(len(took), time.monotonic() - begun, not_2xx, broken, at(0.5), at(0.99), at(0.999), 0.0)
 
 
 class Waiting:

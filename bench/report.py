@@ -18,9 +18,11 @@ HEAD = {
     "foreign": ("others' CPU", 2),
 }
 
+LATENCIES = ("p50_ms", "p99_ms", "p999_ms")
+
 
 def render(result):
-    parts = [about(result), targets(result), by_scenario(result), further(result)]
+    parts = [about(result), targets(result), by_scenario(result), latency(result), further(result)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -100,6 +102,20 @@ def scenario_line(result, peer, scenario):
 def cell(values, digits):
     known = [value for value in values if value is not None]
     return f"{median(known):.{digits}f}" if known else ""
+
+
+def latency(result):
+    """Sorted so that peers stand beside each other."""
+    lines = []
+    for row in sorted(result["latency"], key=lambda row: (row["away_ms"], row["connections"])):
+        cells = []
+        for name in LATENCIES:
+            limited, plain = row[name]
+            cells.append(f"{limited - plain:+.2f} ({limited:.2f})")
+        rate = f"{row['per_second']:.0f}"
+        lines.append(f"| {row['away_ms']} ms | {row['connections']} | {row['peer']} | {rate} | {' | '.join(cells)} |")
+    head = "| Redis is away | connections | | requests/s | p50 ms | p99 ms | p99.9 ms |"
+    return table("### What a limit in Redis adds", head, "|--:|--:|---|--:|--:|--:|--:|", lines)
 
 
 def further(result):

@@ -57,7 +57,7 @@ SCENARIOS = [
 ]
 
 # Not requests as fast as they come: see further.py.
-FURTHER = ["half-peak", "memory", "tls-memory", "keys", "routes", "connections", "spread"]
+FURTHER = ["half-peak", "latency", "memory", "tls-memory", "keys", "routes", "connections", "spread"]
 
 NAMES = [scenario.name for scenario in SCENARIOS] + FURTHER
 

@@ -5,6 +5,7 @@ arrive whole, denials that are denials.
 """
 
 import http.client
+import os
 import re
 import ssl
 import subprocess
@@ -19,6 +20,7 @@ from load import scheme
 from peers import Certificate, Plan, nginx
 from service import Failed, Service, free_port
 
+DISTANCE = Path(os.environ.get("CARGO_TARGET_DIR", "target")) / "quick" / "examples" / "distance"
 SMALL = "x" * 199 + "\n"
 
 
@@ -27,6 +29,8 @@ class Stage:
         self.scratch = tempfile.TemporaryDirectory(prefix="tollgate-bench-")
         self.dir = Path(self.scratch.name)
         self.upstream, self.upstream_http2, self.redis = free_port(), free_port(), free_port()
+        # The port at which peers ask it.
+        self.asked_redis = self.redis
         self.services = []
 
     def __enter__(self):
@@ -88,6 +92,21 @@ class Stage:
         command = ["redis-server", "--port", self.redis, "--bind", "127.0.0.1", "--save", "", "--dir", self.dir]
         return Service(command, {machine.LOAD_CPU}, self.dir / "redis.log").wait_for(self.redis)
 
+    @contextmanager
+    def redis_away(self, milliseconds):
+        """Peers ask Redis over a way that takes so long, there and back."""
+        if not milliseconds:
+            yield
+            return
+        near, self.asked_redis = self.asked_redis, free_port()
+        command = [DISTANCE, self.asked_redis, near, 1000 * milliseconds]
+        try:
+            with Service(command, {machine.LOAD_CPU}, self.dir / "distance.log") as way:
+                way.wait_for(self.asked_redis)
+                yield
+        finally:
+            self.asked_redis = near
+
     def redis_calls(self):
         """Scripts that Redis has run."""
         asked = ["redis-cli", "-p", str(self.redis), "info", "commandstats"]
@@ -104,7 +123,7 @@ class Stage:
             plan = Plan(
                 port=free_port(),
                 upstream=self.upstream_http2 if scenario.http2_upstream else self.upstream,
-                redis=self.redis,
+                redis=self.asked_redis,
                 dir=Path(scratch),
                 workers=len(cpus),
                 limit=scenario.limit,

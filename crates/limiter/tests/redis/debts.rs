@@ -15,10 +15,9 @@ use tollgate_limiter::store::redis::spec::RedisSpec;
 use tollgate_limiter::store::{BucketCharge, Store, StoreError};
 use tollgate_testing::node::{LimiterNode, connected};
 use tollgate_testing::redis::{RedisServer, spec_at};
+use tollgate_testing::topology::delaying_proxy::DelayingProxy;
 use tollgate_testing::topology::{RedisCluster, patient};
 use tollgate_testing::{HOUR, charge, decide, eventually, shape};
-
-use crate::delaying_proxy::DelayingProxy;
 
 const APPLIED: AdjustmentResult = Ok(AdjustmentOutcome::Applied);
 

@@ -11,9 +11,8 @@ use tollgate_limiter::store::Store;
 use tollgate_limiter::store::redis::spec::RedisSpec;
 use tollgate_testing::node::{LimiterNode, connected};
 use tollgate_testing::redis::{RedisServer, spec_at};
+use tollgate_testing::topology::delaying_proxy::DelayingProxy;
 use tollgate_testing::{HOUR, charge, decide, eventually, shape};
-
-use crate::delaying_proxy::DelayingProxy;
 
 const TIMEOUT: Duration = Duration::from_millis(200);
 

@@ -8,7 +8,6 @@
 )]
 
 mod debts;
-mod delaying_proxy;
 mod fleet;
 mod inspect;
 mod late_answers;

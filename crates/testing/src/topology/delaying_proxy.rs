@@ -11,7 +11,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tollgate_limiter::clock;
-use tollgate_testing::pace::pause_until;
+
+use crate::pace::pause_until;
 
 pub struct DelayingProxy {
     pub address: SocketAddr,
@@ -22,8 +23,14 @@ pub struct DelayingProxy {
 }
 
 impl DelayingProxy {
+    /// A proxy to `port`, at a port of its own.
     pub async fn to(port: u16) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::at(0, port).await
+    }
+
+    /// A proxy at `own`, to `port`.
+    pub async fn at(own: u16, port: u16) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", own)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let commands = watch::Sender::new(Duration::ZERO);
         let replies = watch::Sender::new(Duration::ZERO);
@@ -80,8 +87,8 @@ async fn carry(
     );
 }
 
-/// Passes bytes on in order, each piece after the delay of the time when it came: also when who sent it
-/// has gone meanwhile.
+/// Passes bytes on in order, each piece after the delay of the time when it came: also when who
+/// sent it has gone meanwhile.
 async fn pass_on(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
