@@ -1027,18 +1027,19 @@ fn reads_every_kind_of_route() {
         ("https://{host}/new", 308)
     );
     let changes = [&users.request_fields, &users.response_fields].map(|changes| {
-        let texts = changes
-            .templates()
-            .map(ToString::to_string)
-            .collect::<Vec<_>>();
-        (changes.remove.clone(), texts.join(" "))
+        let removed: Vec<_> = changes.removed.iter().map(HeaderName::as_str).collect();
+        let texts: Vec<_> = changes.templates().map(ToString::to_string).collect();
+        (removed.join(" "), texts.join(" "))
     });
     assert_eq!(
         changes,
         [
-            (vec![http::header::COOKIE], "{client_ip} {route}".to_owned()),
             (
-                vec![http::header::SERVER],
+                "cookie x-client".to_owned(),
+                "{client_ip} {route}".to_owned()
+            ),
+            (
+                "server x-frame-options".to_owned(),
                 "DENY <{uri}>; rel=self".to_owned()
             ),
         ]

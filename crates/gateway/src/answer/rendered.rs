@@ -1,5 +1,7 @@
 //! Changes of header fields with the values of one request.
 
+use std::sync::Arc;
+
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
 
 use crate::client_fields;
@@ -9,8 +11,7 @@ use tollgate_wire::body::Body;
 
 /// Changes of header fields with the values of one request.
 pub struct RenderedFields {
-    /// The fields that are removed. Fields that are set are removed first.
-    remove: Vec<HeaderName>,
+    removed: Arc<[HeaderName]>,
     append: Vec<(HeaderName, HeaderValue)>,
 }
 
@@ -18,35 +19,32 @@ impl RenderedFields {
     /// The `changes`, of which `render` fills in the templates. A value that is empty, or that no
     /// field can have, is left out.
     pub fn new(changes: &FieldChanges, render: impl Fn(&Template) -> String) -> Self {
-        let mut remove = changes.remove.clone();
-        let mut append = Vec::with_capacity(changes.set.len() + changes.add.len());
-        for (name, _) in &changes.set {
-            remove.push(name.clone());
-        }
-        for (name, template) in changes.set.iter().chain(&changes.add) {
+        let mut append = Vec::with_capacity(changes.appended.len());
+        for (name, template) in &changes.appended {
             if let Ok(value) = HeaderValue::try_from(render(template))
                 && !value.is_empty()
             {
                 append.push((name.clone(), value));
             }
         }
-        Self { remove, append }
+        let removed = changes.removed.clone();
+        Self { removed, append }
     }
 
     /// Like [`RenderedFields::apply`], for a request: its client has no other way to say what is
     /// changed here.
     pub fn apply_to_request(self, request: &mut Request<Body>) {
-        client_fields::remove(request, &self.remove);
+        client_fields::remove(request, &self.removed);
         self.append_to(request.headers_mut());
     }
 
     /// The names of the fields that are taken away.
-    pub fn removed(&self) -> &[HeaderName] {
-        &self.remove
+    pub fn removed(&self) -> &Arc<[HeaderName]> {
+        &self.removed
     }
 
     pub fn apply(self, headers: &mut HeaderMap) {
-        for name in &self.remove {
+        for name in &*self.removed {
             headers.remove(name);
         }
         self.append_to(headers);

@@ -31,7 +31,7 @@ impl AnswerRules {
     pub fn prepare(&self, exchange: &mut Exchange<'_>) {
         if let Some(changes) = &self.fields {
             let fields = RenderedFields::new(changes, |template| exchange.render(template));
-            exchange.interim.withhold(fields.removed());
+            exchange.interim.withhold(fields.removed().clone());
             exchange.answer.fields = Some(Box::new(fields));
         }
         let headers = exchange.request.headers();

@@ -22,6 +22,8 @@ pub struct CrossOrigin {
     layer: CorsLayer,
     /// The fields of each answer that no page asked for.
     for_no_page: Arc<CorsFields>,
+    /// The fields that only this gateway says.
+    own: Arc<[HeaderName]>,
 }
 
 impl CrossOrigin {
@@ -66,7 +68,11 @@ impl CrossOrigin {
             .max_age(spec.max_age)
             .vary(vary);
         let for_no_page = Arc::new(CorsFields::new(&layer, Method::GET, &HeaderMap::new()));
-        Self { layer, for_no_page }
+        Self {
+            layer,
+            for_no_page,
+            own: Arc::new(ANSWER_FIELDS),
+        }
     }
 
     /// Prepares the fields of the answer to a page. Returns the answer to a preflight.
@@ -75,7 +81,7 @@ impl CrossOrigin {
             // A preflight asks for a method that another route takes: only that route may let it.
             return None;
         }
-        exchange.interim.withhold(&ANSWER_FIELDS);
+        exchange.interim.withhold(self.own.clone());
         let headers = exchange.request.headers();
         let fields = |method| Arc::new(CorsFields::new(&self.layer, method, headers));
         exchange.answer.cors = Some(if exchange.is_preflight {

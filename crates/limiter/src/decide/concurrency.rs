@@ -7,7 +7,7 @@ use crate::algorithm::concurrency::{ConcurrencyLimit, MAX_PERMITS, Scope};
 use crate::algorithm::level::Level;
 use crate::clock::{self, Instant};
 use crate::decide::check::{Checks, PermitCheck};
-use crate::decide::decision::{DecidedBy, Decision};
+use crate::decide::decision::{DecidedBy, Decision, DecisionMakers, PermitLevels};
 use crate::decide::limiter::Limiter;
 use crate::decide::permit_claims::{claim_permit, keep_claims, leave_permits};
 use crate::decide::store_client::StoreClient;
@@ -20,10 +20,10 @@ use crate::store::Levels;
 pub(crate) struct TakenPermits {
     permits: Vec<ConcurrencyPermit>,
     /// A level per permit check.
-    levels: Vec<Level>,
+    levels: PermitLevels,
     full: bool,
     /// The maker of the decision on each.
-    decided_by: Vec<DecidedBy>,
+    decided_by: DecisionMakers,
 }
 
 impl TakenPermits {

@@ -1,5 +1,7 @@
 //! The decision of all limits on a request, and the permits that come with it.
 
+use smallvec::SmallVec;
+
 use crate::algorithm::level::Level;
 use crate::node::permits::ConcurrencyPermit;
 use crate::store::Levels;
@@ -13,6 +15,12 @@ pub enum DecidedBy {
     /// In this process: there is no store, or it is away.
     Local,
 }
+
+/// A level per permit check. Few requests have more than one.
+pub type PermitLevels = SmallVec<[Level; 1]>;
+
+/// A maker per check.
+pub(crate) type DecisionMakers = SmallVec<[DecidedBy; 8]>;
 
 /// The outcome of all limits on one request.
 #[derive(Debug)]
@@ -28,7 +36,7 @@ pub struct Decision {
     /// those of the denying limits.
     pub levels: Levels,
     /// The levels of the permit checks, in order.
-    pub permit_levels: Vec<Level>,
+    pub permit_levels: PermitLevels,
     /// Permits that the request holds until they are dropped.
     pub permits: Vec<ConcurrencyPermit>,
     /// Only denying levels are known: the other limits were not asked.
@@ -53,7 +61,7 @@ pub(crate) struct LimitSources {
     /// A source per token check, or none: all are the decision's.
     tokens: Vec<DecisionSource>,
     /// A maker per permit check that was asked, or none.
-    permits: Vec<DecidedBy>,
+    permits: DecisionMakers,
 }
 
 impl DecidedBy {
@@ -72,7 +80,7 @@ impl Decision {
     /// A decision on tokens alone.
     #[inline]
     pub fn new(decided_by: DecidedBy, granted: bool, taken_at_us: u64, levels: Levels) -> Self {
-        let permit_levels = Vec::new();
+        let permit_levels = PermitLevels::new();
         let permits = Vec::new();
         Self {
             decided_by,
@@ -95,7 +103,7 @@ impl Decision {
 
     /// This decision, with the maker of it on each permit check, as far as they were asked.
     #[must_use]
-    pub(crate) fn with_permits_decided_by(mut self, permits: Vec<DecidedBy>) -> Self {
+    pub(crate) fn with_permits_decided_by(mut self, permits: DecisionMakers) -> Self {
         if permits.iter().any(|by| *by != self.decided_by) {
             self.sources.get_or_insert_default().permits = permits;
         }

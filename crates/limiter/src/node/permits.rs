@@ -7,11 +7,10 @@
 //! only for keys with requests in flight or permits held. See [`concurrency`] for why nothing is
 //! counted twice, whatever gets lost, and `pool.rs` for who gets a permit.
 
+mod keyed_pools;
 mod pool;
 pub(crate) mod upkeep;
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -23,6 +22,7 @@ use crate::algorithm::concurrency::{self, ConcurrencyLimit, PermitRequest, Scope
 use crate::algorithm::level::Level;
 use crate::clock;
 use crate::limit::key::Key;
+use crate::node::permits::keyed_pools::KeyedPools;
 pub(crate) use crate::node::permits::pool::FULL;
 use crate::node::permits::pool::{PermitPool, PoolAnswer};
 use crate::store::PermitClaim;
@@ -57,7 +57,7 @@ pub struct PermitTable {
 /// The keys under one lock.
 #[derive(Default)]
 struct PermitShard {
-    pools: HashMap<Key, PermitPool>,
+    pools: KeyedPools,
     /// Keys that the upkeep visits next.
     listed: Vec<Key>,
 }
@@ -66,6 +66,7 @@ struct PermitShard {
 pub struct ConcurrencyPermit {
     table: Arc<PermitTable>,
     key: Key,
+    hash: u64,
     cost: u64,
 }
 
@@ -133,16 +134,17 @@ impl PermitTable {
         need: &PermitNeed,
         part: ConcurrencyLimit,
     ) -> Result<(ConcurrencyPermit, Level), Level> {
-        let mut shard = self.lock(&need.key);
-        let entry = shard.pools.entry(need.key.clone());
-        let in_use = match &entry {
-            Entry::Occupied(known) => known.get().in_use(),
-            Entry::Vacant(_) => 0,
-        };
-        if part.most() < in_use.saturating_add(need.cost) {
+        let hash = self.hash(&need.key);
+        let mut shard = self.lock(hash);
+        let known = shard.pools.get(hash, &need.key);
+        if part.most()
+            < known
+                .map_or(0, PermitPool::in_use)
+                .saturating_add(need.cost)
+        {
             return Err(FULL);
         }
-        let pool = entry.or_default();
+        let pool = shard.pools.get_or_insert(hash, &need.key);
         // The store learns of the whole limit later, whatever part of it holds now.
         pool.follow(
             need.limit.most(),
@@ -151,16 +153,17 @@ impl PermitTable {
         );
         pool.take(need.cost);
         Ok((
-            self.permit(need),
+            self.permit(need, hash),
             concurrency::level(part, pool.in_use(), 0),
         ))
     }
 
     /// Takes one of the permits that the node holds, or says that there is none.
     pub(crate) fn take_held(self: &Arc<Self>, need: &PermitNeed, now_us: u64) -> Admittance {
-        let mut shard = self.lock(&need.key);
+        let hash = self.hash(&need.key);
+        let mut shard = self.lock(hash);
         let PermitShard { pools, listed } = &mut *shard;
-        let Some(pool) = pools.get_mut(&need.key) else {
+        let Some(pool) = pools.get_mut(hash, &need.key) else {
             return Admittance::Unknown;
         };
         pool.follow(need.limit.most(), need.cost, true);
@@ -169,7 +172,7 @@ impl PermitTable {
                 if pool.is_share_check_due(now_us) {
                     self.list(pool, listed, &need.key, true);
                 }
-                Admittance::Taken(self.permit(need), level)
+                Admittance::Taken(self.permit(need, hash), level)
             }
             PoolAnswer::Full => Admittance::Full(FULL),
             PoolAnswer::Unknown => Admittance::Unknown,
@@ -178,11 +181,12 @@ impl PermitTable {
 
     /// Lets a request wait for a permit, unless there is one by now.
     pub(crate) fn wait(self: &Arc<Self>, need: &PermitNeed) -> PermitWait {
-        let mut shard = self.lock(&need.key);
-        let pool = shard.pools.entry(need.key.clone()).or_default();
+        let hash = self.hash(&need.key);
+        let mut shard = self.lock(hash);
+        let pool = shard.pools.get_or_insert(hash, &need.key);
         pool.follow(need.limit.most(), need.cost, true);
         match pool.try_take(need.cost, clock::monotonic_micros()) {
-            PoolAnswer::Taken(level) => PermitWait::Done(Ok((self.permit(need), level))),
+            PoolAnswer::Taken(level) => PermitWait::Done(Ok((self.permit(need, hash), level))),
             PoolAnswer::Full => PermitWait::Done(Err(FULL)),
             PoolAnswer::Unknown => {
                 let outcome = pool.wait(need.cost);
@@ -205,9 +209,10 @@ impl PermitTable {
     /// tries: so it misses none. Where the limit is the fleet's, the node asks the store for
     /// permits in the meantime.
     pub fn watch(self: &Arc<Self>, need: &PermitNeed) -> FreePermitWatch {
-        let mut shard = self.lock(&need.key);
+        let hash = self.hash(&need.key);
+        let mut shard = self.lock(hash);
         let PermitShard { pools, listed } = &mut *shard;
-        let pool = pools.entry(need.key.clone()).or_default();
+        let pool = pools.get_or_insert(hash, &need.key);
         pool.follow(
             need.limit.most(),
             need.cost,
@@ -223,20 +228,17 @@ impl PermitTable {
         }
     }
 
-    fn give_back(&self, key: &Key, cost: u64) {
-        let mut shard = self.lock(key);
+    fn give_back(&self, hash: u64, key: &Key, cost: u64) {
+        let mut shard = self.lock(hash);
         let PermitShard { pools, listed } = &mut *shard;
-        let Entry::Occupied(mut known) = pools.entry(key.clone()) else {
-            return;
-        };
-        let pool = known.get_mut();
-        pool.give_back(cost);
-        if pool.has_spare() {
-            self.list(pool, listed, key, false);
-        } else if pool.is_idle(0) {
+        pools.visit(hash, key, |pool| {
+            pool.give_back(cost);
+            if pool.has_spare() {
+                self.list(pool, listed, key, false);
+            }
             // A pool that remembers a denial is left to the upkeep.
-            known.remove();
-        }
+            pool.is_idle(0)
+        });
     }
 
     /// Puts a key on the list of the upkeep, if that has a reason to visit it, or because its share
@@ -252,10 +254,11 @@ impl PermitTable {
         }
     }
 
-    fn permit(self: &Arc<Self>, need: &PermitNeed) -> ConcurrencyPermit {
+    fn permit(self: &Arc<Self>, need: &PermitNeed, hash: u64) -> ConcurrencyPermit {
         ConcurrencyPermit {
             table: self.clone(),
             key: need.key.clone(),
+            hash,
             cost: need.cost,
         }
     }
@@ -269,14 +272,20 @@ impl PermitTable {
         }
     }
 
-    fn lock(&self, key: &Key) -> MutexGuard<'_, PermitShard> {
-        let hash = self.hasher.hash_one(key.as_bytes());
-        self.shards[hash as usize % SHARDS].lock()
+    fn hash(&self, key: &Key) -> u64 {
+        self.hasher.hash_one(key.as_bytes())
+    }
+
+    /// The keys under the lock of those with this hash. Tables go by its first and last bits.
+    fn lock(&self, hash: u64) -> MutexGuard<'_, PermitShard> {
+        self.shards[(hash >> 32) as usize % SHARDS].lock()
     }
 
     /// Permits of `key` that are in use here.
     pub fn in_use(&self, key: &Key) -> u64 {
-        self.lock(key).pools.get(key).map_or(0, PermitPool::in_use)
+        let hash = self.hash(key);
+        let shard = self.lock(hash);
+        shard.pools.get(hash, key).map_or(0, PermitPool::in_use)
     }
 }
 
@@ -284,7 +293,8 @@ impl WaitingRequest {
     /// The outcome. `None`: the store did not answer.
     pub(crate) async fn outcome(mut self) -> Option<Result<(ConcurrencyPermit, Level), Level>> {
         let outcome = (&mut self.outcome).await.ok()?;
-        Some(outcome.map(|level| (self.table.permit(&self.need), level)))
+        let hash = self.table.hash(&self.need.key);
+        Some(outcome.map(|level| (self.table.permit(&self.need, hash), level)))
     }
 }
 
@@ -292,7 +302,8 @@ impl Drop for WaitingRequest {
     fn drop(&mut self) {
         self.outcome.close();
         if let Ok(Ok(_)) = self.outcome.try_recv() {
-            self.table.give_back(&self.need.key, self.need.cost);
+            let hash = self.table.hash(&self.need.key);
+            self.table.give_back(hash, &self.need.key, self.need.cost);
         }
     }
 }
@@ -309,20 +320,17 @@ impl FreePermitWatch {
 
 impl Drop for FreePermitWatch {
     fn drop(&mut self) {
-        let mut shard = self.table.lock(&self.key);
-        let Some(pool) = shard.pools.get_mut(&self.key) else {
-            return;
-        };
-        pool.unwatch(self.cost);
-        if pool.is_idle(0) {
-            shard.pools.remove(&self.key);
-        }
+        let hash = self.table.hash(&self.key);
+        self.table.lock(hash).pools.visit(hash, &self.key, |pool| {
+            pool.unwatch(self.cost);
+            pool.is_idle(0)
+        });
     }
 }
 
 impl Drop for ConcurrencyPermit {
     fn drop(&mut self) {
-        self.table.give_back(&self.key, self.cost);
+        self.table.give_back(self.hash, &self.key, self.cost);
     }
 }
 

@@ -1,5 +1,7 @@
 //! Header fields that a route removes, sets and adds, as an operator writes them.
 
+use std::sync::Arc;
+
 use http::HeaderName;
 
 use super::template::{Template, Variable};
@@ -7,17 +9,29 @@ use super::template::{Template, Variable};
 /// Changes of header fields, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldChanges {
-    pub remove: Vec<HeaderName>,
-    /// In place of all that have the name. An empty value, or one that no field can have, leaves
-    /// none.
-    pub set: Vec<(HeaderName, Template)>,
-    /// Besides others that have the name.
-    pub add: Vec<(HeaderName, Template)>,
+    /// Fields that are set are removed first.
+    pub removed: Arc<[HeaderName]>,
+    /// An empty value, or one that no field can have, leaves no field.
+    pub appended: Vec<(HeaderName, Template)>,
 }
 
 impl FieldChanges {
+    /// Removes fields, sets others in place of all that have the name, and adds some besides those
+    /// that have the name.
+    pub fn new(
+        remove: Vec<HeaderName>,
+        set: Vec<(HeaderName, Template)>,
+        add: Vec<(HeaderName, Template)>,
+    ) -> Self {
+        let is_set = set.iter().map(|(name, _)| name.clone());
+        Self {
+            removed: remove.into_iter().chain(is_set).collect(),
+            appended: set.into_iter().chain(add).collect(),
+        }
+    }
+
     pub fn is_empty(&self) -> bool {
-        self.remove.is_empty() && self.set.is_empty() && self.add.is_empty()
+        self.removed.is_empty() && self.appended.is_empty()
     }
 
     /// Whether they say who the client is.
@@ -28,9 +42,6 @@ impl FieldChanges {
     }
 
     pub fn templates(&self) -> impl Iterator<Item = &Template> {
-        self.set
-            .iter()
-            .chain(&self.add)
-            .map(|(_, template)| template)
+        self.appended.iter().map(|(_, template)| template)
     }
 }

@@ -6,11 +6,13 @@
 //! where there are none.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
 use http::{HeaderMap, HeaderName, StatusCode};
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 /// Most interim responses that are read for one request. An upstream that sends more never answers.
 pub const MOST_READ: u16 = 1000;
@@ -32,8 +34,15 @@ pub struct InterimResponse {
 pub struct InterimSlot {
     /// The number of responses that wait.
     waiting: AtomicUsize,
+    held: Mutex<HeldResponses>,
+}
+
+#[derive(Debug, Default)]
+struct HeldResponses {
+    /// The names of fields that the client does not get.
+    withheld: SmallVec<[Arc<[HeaderName]>; 2]>,
     /// A box, since few requests have interim responses: the others do not carry the room for them.
-    responses: Mutex<Option<Box<InterimResponses>>>,
+    responses: Option<Box<InterimResponses>>,
 }
 
 #[derive(Debug, Default)]
@@ -43,30 +52,22 @@ struct InterimResponses {
     count: usize,
     /// Bytes of the fields of these responses.
     bytes: usize,
-    /// The names of fields that the client does not get.
-    withheld: Vec<HeaderName>,
 }
 
 impl InterimSlot {
     /// Keeps fields of the responses to come from the client.
-    pub fn withhold(&self, names: &[HeaderName]) {
-        if !names.is_empty() {
-            self.responses
-                .lock()
-                .get_or_insert_default()
-                .withheld
-                .extend_from_slice(names);
-        }
+    pub fn withhold(&self, names: Arc<[HeaderName]>) {
+        self.held.lock().withheld.push(names);
     }
 
     /// Leaves a response for the codec. Must be called from within the handler, which the codec
     /// polls.
     pub fn push(&self, status: StatusCode, mut headers: HeaderMap) {
-        let mut responses = self.responses.lock();
-        let responses = responses.get_or_insert_default();
-        for name in &responses.withheld {
+        let mut held = self.held.lock();
+        for name in held.withheld.iter().flat_map(|names| &**names) {
             headers.remove(name);
         }
+        let responses = held.responses.get_or_insert_default();
         let mut bytes = 0;
         for (name, value) in &headers {
             bytes += name.as_str().len() + value.len();
@@ -84,7 +85,7 @@ impl InterimSlot {
 
     /// Whether the client gets an interim response, or has got one.
     pub fn is_used(&self) -> bool {
-        match &*self.responses.lock() {
+        match &self.held.lock().responses {
             Some(responses) => responses.count > 0,
             None => false,
         }
@@ -95,8 +96,8 @@ impl InterimSlot {
         if self.waiting.load(Relaxed) == 0 {
             return None;
         }
-        let mut responses = self.responses.lock();
-        let responses = responses.as_mut()?;
+        let mut held = self.held.lock();
+        let responses = held.responses.as_mut()?;
         let next = responses.waiting.pop_front();
         self.waiting.store(responses.waiting.len(), Relaxed);
         next

@@ -97,11 +97,9 @@ impl RawFieldChanges {
     }
 
     fn build(&self) -> Option<FieldChanges> {
-        Some(FieldChanges {
-            remove: self.remove.values()?.unwrap_or_default(),
-            set: fields(&self.set)?,
-            add: fields(&self.add)?,
-        })
+        let removed = self.remove.values()?.unwrap_or_default();
+        let (set, added) = (fields(&self.set)?, fields(&self.add)?);
+        Some(FieldChanges::new(removed, set, added))
     }
 
     /// The templates, each with its place.

@@ -44,27 +44,24 @@ impl CalendarTime {
 
     /// Writes `2026-11-22T16:27:14.123456Z` (ISO 8601, RFC 3339).
     pub fn write_iso(self, text: &mut Vec<u8>) {
-        push_padded(text, self.year, 4);
-        text.push(b'-');
-        push_padded(text, self.month as u64 + 1, 2);
-        text.push(b'-');
-        push_padded(text, self.day, 2);
-        text.push(b'T');
-        self.write_time_of_day(text);
-        text.push(b'.');
-        push_padded(text, self.microsecond.into(), 6);
-        text.push(b'Z');
+        let mut iso = *b"YYYY-MM-DDThh:mm:ss.uuuuuuZ";
+        iso[..4].copy_from_slice(&digits::<4>(self.year));
+        iso[5..7].copy_from_slice(&digits::<2>(self.month as u64 + 1));
+        iso[8..10].copy_from_slice(&digits::<2>(self.day));
+        iso[11..19].copy_from_slice(&self.time_of_day());
+        iso[20..26].copy_from_slice(&digits::<6>(self.microsecond.into()));
+        text.extend_from_slice(&iso);
     }
 
     /// Writes `22/Nov/2026:16:27:14 +0000`, as in Apache's logs.
     pub fn write_apache(self, text: &mut Vec<u8>) {
-        push_padded(text, self.day, 2);
+        text.extend_from_slice(&digits::<2>(self.day));
         text.push(b'/');
         text.extend_from_slice(self.month_name());
         text.push(b'/');
-        push_padded(text, self.year, 4);
+        text.extend_from_slice(&digits::<4>(self.year));
         text.push(b':');
-        self.write_time_of_day(text);
+        text.extend_from_slice(&self.time_of_day());
         text.extend_from_slice(b" +0000");
     }
 
@@ -72,12 +69,12 @@ impl CalendarTime {
     pub fn write_syslog(self, text: &mut Vec<u8>) {
         text.extend_from_slice(self.month_name());
         text.push(b' ');
-        if self.day < 10 {
-            text.push(b' ');
+        match digits(self.day) {
+            [b'0', day] => text.extend_from_slice(&[b' ', day]),
+            day => text.extend_from_slice(&day),
         }
-        push_padded(text, self.day, 1);
         text.push(b' ');
-        self.write_time_of_day(text);
+        text.extend_from_slice(&self.time_of_day());
     }
 
     fn month_name(self) -> &'static [u8] {
@@ -88,32 +85,33 @@ impl CalendarTime {
             .as_bytes()
     }
 
-    fn write_time_of_day(self, text: &mut Vec<u8>) {
-        push_padded(text, self.second_of_day / 3600, 2);
-        text.push(b':');
-        push_padded(text, self.second_of_day / 60 % 60, 2);
-        text.push(b':');
-        push_padded(text, self.second_of_day % 60, 2);
+    /// `16:27:14`.
+    fn time_of_day(self) -> [u8; 8] {
+        let mut time = *b"hh:mm:ss";
+        time[..2].copy_from_slice(&digits::<2>(self.second_of_day / 3600));
+        time[3..5].copy_from_slice(&digits::<2>(self.second_of_day / 60 % 60));
+        time[6..].copy_from_slice(&digits::<2>(self.second_of_day % 60));
+        time
     }
 }
 
 /// Writes milliseconds, to the microsecond.
 pub fn push_milliseconds(text: &mut Vec<u8>, value: Duration) {
     let micros = u64::try_from(value.as_micros()).unwrap_or(u64::MAX);
-    push_padded(text, micros / 1000, 1);
-    text.push(b'.');
-    push_padded(text, micros % 1000, 3);
+    let mut buffer = itoa::Buffer::new();
+    text.extend_from_slice(buffer.format(micros / 1000).as_bytes());
+    let [tenths, hundredths, thousandths] = digits(micros % 1000);
+    text.extend_from_slice(&[b'.', tenths, hundredths, thousandths]);
 }
 
-/// Writes decimal digits, with zeros before them up to `width`.
-fn push_padded(text: &mut Vec<u8>, value: u64, width: usize) {
-    let mut buffer = itoa::Buffer::new();
-    let digits = buffer.format(value).as_bytes();
-    text.extend(std::iter::repeat_n(
-        b'0',
-        width.saturating_sub(digits.len()),
-    ));
-    text.extend_from_slice(digits);
+/// The last decimal digits of `value`.
+fn digits<const COUNT: usize>(mut value: u64) -> [u8; COUNT] {
+    let mut digits = [b'0'; COUNT];
+    for digit in digits.iter_mut().rev() {
+        *digit += (value % 10) as u8;
+        value /= 10;
+    }
+    digits
 }
 
 #[cfg(test)]

@@ -29,8 +29,9 @@ pub(crate) struct ClaimsUnderWay {
 impl PermitTable {
     /// The next claim for the requests that wait for `key`.
     pub(crate) fn claim_for_waiters(self: &Arc<Self>, key: &Key) -> Option<ClaimsUnderWay> {
-        let mut shard = self.lock(key);
-        let pool = shard.pools.get_mut(key)?;
+        let hash = self.hash(key);
+        let mut shard = self.lock(hash);
+        let pool = shard.pools.get_mut(hash, key)?;
         let claim = self.claim_in(key, pool.most(), pool.claim(self.next_turn()));
         Some(self.under_way(vec![claim]))
     }
@@ -45,7 +46,7 @@ impl PermitTable {
             let mut shard = shard.lock();
             let PermitShard { pools, listed } = &mut *shard;
             listed.retain(|key| {
-                let Some(pool) = pools.get_mut(key) else {
+                let Some(pool) = pools.get_mut(self.hash(key), key) else {
                     return false;
                 };
                 let claim = pool.claim_on_visit(|| self.next_turn(), now_us);
@@ -64,8 +65,8 @@ impl PermitTable {
         let mut claims = Vec::new();
         let now_us = clock::monotonic_micros();
         let mut shard = self.shards[shard % SHARDS].lock();
-        shard.pools.retain(|_, pool| !pool.is_idle(now_us));
-        for (key, pool) in &mut shard.pools {
+        shard.pools.retain(|pool| !pool.is_idle(now_us));
+        for (key, pool) in shard.pools.iter_mut() {
             let claim = pool.renewal(|| self.next_turn(), now_us.saturating_add(RENEW_US));
             claims.extend(claim.map(|claim| self.claim_in(key, pool.most(), claim)));
         }
@@ -79,7 +80,7 @@ impl PermitTable {
         let mut claims = Vec::new();
         let mut under_way = false;
         for shard in &self.shards {
-            for (key, pool) in &mut shard.lock().pools {
+            for (key, pool) in shard.lock().pools.iter_mut() {
                 under_way |= pool.is_claiming();
                 let claim = pool.last_claim(|| self.next_turn());
                 claims.extend(claim.map(|claim| self.claim_in(key, pool.most(), claim)));
@@ -192,9 +193,10 @@ impl ClaimsUnderWay {
         let mut again = Vec::new();
         for (at, claim) in std::mem::take(&mut self.claims).into_iter().enumerate() {
             let granted = granted.and_then(|granted| granted.get(at).copied());
-            let mut shard = self.table.lock(&claim.key);
+            let hash = self.table.hash(&claim.key);
+            let mut shard = self.table.lock(hash);
             let PermitShard { pools, listed } = &mut *shard;
-            let Some(pool) = pools.get_mut(&claim.key) else {
+            let Some(pool) = pools.get_mut(hash, &claim.key) else {
                 continue;
             };
             if granted.is_none() && self.sent_us.is_some() {
@@ -219,7 +221,8 @@ impl ClaimsUnderWay {
 impl Drop for ClaimsUnderWay {
     fn drop(&mut self) {
         for claim in std::mem::take(&mut self.claims) {
-            if let Some(pool) = self.table.lock(&claim.key).pools.get_mut(&claim.key) {
+            let hash = self.table.hash(&claim.key);
+            if let Some(pool) = self.table.lock(hash).pools.get_mut(hash, &claim.key) {
                 pool.abandon();
             }
             self.table.ended_claims.notify_waiters();

@@ -123,7 +123,13 @@ impl Permit {
     /// Holds these permits until the response has ended.
     pub(crate) fn hold_permits(&mut self, permits: Vec<ConcurrencyPermit>) {
         if !permits.is_empty() {
-            self.0.get_or_insert_default().permits.extend(permits);
+            let held = &mut self.0.get_or_insert_default().permits;
+            if held.is_empty() {
+                // In the room that they have.
+                *held = permits;
+            } else {
+                held.extend(permits);
+            }
         }
     }
 
