@@ -222,7 +222,7 @@ pub fn spec_at(port: u16) -> RedisSpec {
     RedisSpec {
         url: format!("redis://127.0.0.1:{port}").into(),
         tls: TlsSpec::default(),
-        timeout: Duration::from_secs(1),
+        timeout: Duration::from_secs(2),
         key_prefix: "t:".into(),
         expected_nodes: 1,
         autonomy: AUTONOMY,

@@ -12,9 +12,9 @@ use tollgate_limiter::algorithm::token_bucket::TokenBucket;
 use tollgate_limiter::clock;
 use tollgate_limiter::decide::decision::DecidedBy;
 use tollgate_limiter::store::Store;
-use tollgate_limiter::store::redis::spec::RedisSpec;
 use tollgate_testing::node::{LimiterNode, connected, layer_that_asks_four_times, waiting_time};
 use tollgate_testing::redis::{RedisServer, free_port, spec_at};
+use tollgate_testing::topology::patient;
 use tollgate_testing::{HOUR, charge, decide, decide_locally, eventually, in_time, shape};
 
 /// A thousand decisions that neither wait nor ask the store.
@@ -32,18 +32,10 @@ fn decides_without_the_store(node: &LimiterNode) {
     assert_eq!(node.store.calls(), calls);
 }
 
-/// With a time limit that a busy machine keeps.
-fn of_two_seconds(spec: RedisSpec) -> RedisSpec {
-    RedisSpec {
-        timeout: Duration::from_secs(2),
-        ..spec
-    }
-}
-
 #[tokio::test]
 async fn a_server_that_crashes_and_restarts() {
     let mut server = RedisServer::start();
-    let spec = of_two_seconds(server.spec());
+    let spec = server.spec();
     let node = LimiterNode::started(&spec).await;
     server.kill9();
     node.notices_the_outage().await;
@@ -55,7 +47,7 @@ async fn a_server_that_crashes_and_restarts() {
 #[tokio::test]
 async fn a_server_that_is_stopped_and_continued() {
     let server = RedisServer::start();
-    let spec = of_two_seconds(server.spec());
+    let spec = server.spec();
     let node = LimiterNode::started(&spec).await;
     for stopped in [Duration::ZERO, Duration::from_millis(1_700)] {
         server.stop();
@@ -73,7 +65,7 @@ async fn a_server_that_is_stopped_and_continued() {
 #[tokio::test]
 async fn a_server_that_is_absent_at_start() {
     let port = free_port();
-    let spec = of_two_seconds(spec_at(port));
+    let spec = spec_at(port);
     let node = LimiterNode::start(&spec);
     node.notices_the_outage().await;
     decides_without_the_store(&node);
@@ -85,7 +77,7 @@ async fn a_server_that_is_absent_at_start() {
 async fn a_network_that_swallows_everything() {
     let server = RedisServer::start();
     let wire = SwallowingProxy::to(server.port()).await;
-    let spec = of_two_seconds(spec_at(wire.address.port()));
+    let spec = spec_at(wire.address.port());
     let node = LimiterNode::started(&spec).await;
     wire.swallow.send_replace(true);
     node.notices_the_outage().await;
@@ -98,7 +90,7 @@ async fn a_network_that_swallows_everything() {
 async fn a_swallowed_request_is_decided_without_plan_permits_and_tokens() {
     let server = RedisServer::start();
     let wire = SwallowingProxy::to(server.port()).await;
-    let spec = of_two_seconds(spec_at(wire.address.port()));
+    let spec = spec_at(wire.address.port());
     let node = LimiterNode::started(&spec).await;
     let plans = Arc::new(connected(&spec).await);
     let layer = layer_that_asks_four_times(node.limiter.clone().reading_plans(plans));
@@ -110,7 +102,7 @@ async fn a_swallowed_request_is_decided_without_plan_permits_and_tokens() {
 #[tokio::test]
 async fn a_server_that_answers_ping_but_takes_no_writes() {
     let server = RedisServer::start();
-    let spec = of_two_seconds(server.spec());
+    let spec = server.spec();
     let node = LimiterNode::started(&spec).await;
     server.command(&["REPLICAOF", "127.0.0.1", "1"]);
     node.notices_the_outage().await;
@@ -132,7 +124,7 @@ async fn a_server_that_answers_ping_but_takes_no_writes() {
 #[tokio::test]
 async fn flushed_scripts_fail_no_decision() {
     let server = RedisServer::start();
-    let node = LimiterNode::started(&server.spec()).await;
+    let node = LimiterNode::started(&patient(server.spec())).await;
     for _ in 0..20 {
         assert_eq!(server.command(&["SCRIPT", "FLUSH"]), "+OK");
         assert!(node.asks_redis().await);
@@ -142,7 +134,7 @@ async fn flushed_scripts_fail_no_decision() {
 #[tokio::test]
 async fn two_nodes_enforce_one_limit_through_an_outage() {
     let mut server = RedisServer::start();
-    let spec = of_two_seconds(server.spec());
+    let spec = server.spec();
     let nodes = [
         LimiterNode::started(&spec).await,
         LimiterNode::started(&spec).await,
@@ -183,7 +175,7 @@ async fn two_nodes_enforce_one_limit_through_an_outage() {
 #[tokio::test]
 async fn requests_decided_locally_after_failed_calls_are_charged_later() {
     let server = RedisServer::start();
-    let spec = of_two_seconds(server.spec());
+    let spec = server.spec();
     let node = LimiterNode::started(&spec).await;
     let request = [charge("k", shape(100, HOUR, 100), 1)];
     assert_eq!(
