@@ -105,7 +105,7 @@ doc: ## the documentation of all crates, broken links being errors
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps --workspace
 
 # BENCH has its options: make bench BENCH="--peers tollgate,nginx --scenarios forward --seconds 2 --rounds 1"
-bench: ## what a request costs here and in nginx, HAProxy, Traefik and Envoy, side by side; a quarter of an hour
+bench: ## what a request costs here and in nginx, HAProxy, Traefik and Envoy, side by side; half an hour
 	cargo build --release --locked
 	cargo build --profile quick --locked --package tollgate-testing --example distance
 	python3 bench $(BENCH)

