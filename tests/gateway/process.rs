@@ -193,9 +193,13 @@ impl Gateway {
         assert!(done.success());
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until it has ended by itself, and all that it wrote is read.
     pub fn wait(&mut self) -> ExitStatus {
-        eventually("the gateway ends", || self.child.try_wait().unwrap())
+        let status = eventually("the gateway ends", || self.child.try_wait().unwrap());
+        eventually("its log ends", || {
+            (Arc::strong_count(&self.log) == 1).then_some(())
+        });
+        status
     }
 
     pub fn has_ended(&mut self) -> bool {

@@ -20,13 +20,12 @@ use tollgate_judge as torture;
 use tollgate_judge::plan::{Counting, LoadPattern};
 use tollgate_judge::report::RunReport;
 use tollgate_judge::{Backing, Case, RunPlan, Scenario, TestedLimit};
-use tollgate_limiter::clock;
 use tollgate_limiter::limit::algorithm::Rate;
 use tollgate_limiter::limit::definition::Consistency;
 use tollgate_limiter::store::Store;
 use tollgate_limiter::store::redis::spec::RedisSpec;
+use tollgate_testing::answer_of;
 use tollgate_testing::redis::RedisServer;
-use tollgate_testing::{PATIENCE, answer_of};
 
 fn plan(nodes: u32, millis: u64) -> RunPlan {
     fn nonzero(number: u64) -> NonZeroU64 {
@@ -97,6 +96,19 @@ fn over(run: impl Fn() -> RunReport) -> RunReport {
 /// Runs until a report says that less was admitted than is due.
 fn short(run: impl Fn() -> RunReport) {
     found(run, |report| report.verdict() == "SHORT");
+}
+
+/// The first report of runs in which nodes decided with the store and without it. All are kept. On
+/// a busy machine, a fault may fall into a time without calls.
+fn with_faults(run: impl Fn() -> RunReport) -> RunReport {
+    let run = || {
+        let report = run();
+        assert_kept(&report);
+        report
+    };
+    found(run, |report| {
+        by(report, "local") > 0 && by(report, "redis") > 0
+    })
 }
 
 /// The first report of runs for which `is_it` holds.
@@ -171,17 +183,15 @@ fn a_node_that_crashes_with_tokens_taken_ahead_frees_none_of_them() {
         consistency: Consistency::Leased,
         ..plan(2, 3_500)
     };
-    // On a busy machine calls may take too long for tokens to be taken ahead.
-    let started = clock::now();
-    loop {
-        let outcome = run(&plan, Scenario::Crash, &Backing::Redis(server.spec()));
+    let backing = Backing::Redis(server.spec());
+    let crash = || {
+        let outcome = run(&plan, Scenario::Crash, &backing);
         assert_kept(&outcome);
         assert_eq!(outcome.over, 0, "{outcome:#?}");
-        if by(&outcome, "lease") > 0 {
-            return;
-        }
-        assert!(started.elapsed() < PATIENCE, "{outcome:#?}");
-    }
+        outcome
+    };
+    // On a busy machine calls may take too long for tokens to be taken ahead.
+    found(crash, |outcome| by(outcome, "lease") > 0);
 }
 
 /// A busy machine may make live nodes silent: what the others deny meanwhile is judged by made-up
@@ -232,20 +242,13 @@ fn an_outage_admits_no_more_than_one_burst_over() {
         spec.key_prefix = format!("{consistency:?}").into();
         spec.timeout = Duration::from_millis(500);
         spec.expected_nodes = 2;
-        let outcome = run(
-            &RunPlan {
-                consistency,
-                limit: slow,
-                ..plan(2, 3_000)
-            },
-            Scenario::Flap,
-            &Backing::Redis(spec),
-        );
-        assert_kept(&outcome);
-        assert!(
-            by(&outcome, "local") > 0 && by(&outcome, "redis") > 0,
-            "{outcome:#?}"
-        );
+        let plan = RunPlan {
+            consistency,
+            limit: slow,
+            ..plan(2, 3_000)
+        };
+        let backing = Backing::Redis(spec);
+        let outcome = with_faults(|| run(&plan, Scenario::Flap, &backing));
         assert!(outcome.store_calls_failed > Some(0), "{outcome:#?}");
     }
 }
@@ -261,12 +264,8 @@ fn a_node_cut_off_admits_no_more_over_than_until_the_other_notices() {
         timeout: Duration::from_secs(1),
         ..server.spec()
     };
-    let outcome = run(&plan(2, 9_500), Scenario::Partition, &Backing::Redis(spec));
-    assert_kept(&outcome);
-    assert!(
-        by(&outcome, "local") > 0 && by(&outcome, "redis") > 0,
-        "{outcome:#?}"
-    );
+    let backing = Backing::Redis(spec);
+    with_faults(|| run(&plan(2, 9_500), Scenario::Partition, &backing));
 }
 
 #[test]
