@@ -7,7 +7,7 @@ use crate::algorithm::concurrency::{ConcurrencyLimit, MAX_PERMITS, Scope};
 use crate::algorithm::level::Level;
 use crate::clock::{self, Instant};
 use crate::decide::check::{Checks, PermitCheck};
-use crate::decide::decision::{DecidedBy, Decision, DecisionMakers, PermitLevels};
+use crate::decide::decision::{DecidedBy, Decision, DecisionMakers};
 use crate::decide::limiter::Limiter;
 use crate::decide::permit_claims::{claim_permit, keep_claims, leave_permits};
 use crate::decide::store_client::StoreClient;
@@ -20,7 +20,7 @@ use crate::store::Levels;
 pub(crate) struct TakenPermits {
     permits: Vec<ConcurrencyPermit>,
     /// A level per permit check.
-    levels: PermitLevels,
+    levels: Vec<Level>,
     full: bool,
     /// The maker of the decision on each.
     decided_by: DecisionMakers,

@@ -16,9 +16,6 @@ pub enum DecidedBy {
     Local,
 }
 
-/// A level per permit check. Few requests have more than one.
-pub type PermitLevels = SmallVec<[Level; 1]>;
-
 /// A maker per check.
 pub(crate) type DecisionMakers = SmallVec<[DecidedBy; 8]>;
 
@@ -36,7 +33,7 @@ pub struct Decision {
     /// those of the denying limits.
     pub levels: Levels,
     /// The levels of the permit checks, in order.
-    pub permit_levels: PermitLevels,
+    pub permit_levels: Vec<Level>,
     /// Permits that the request holds until they are dropped.
     pub permits: Vec<ConcurrencyPermit>,
     /// Only denying levels are known: the other limits were not asked.
@@ -80,7 +77,7 @@ impl Decision {
     /// A decision on tokens alone.
     #[inline]
     pub fn new(decided_by: DecidedBy, granted: bool, taken_at_us: u64, levels: Levels) -> Self {
-        let permit_levels = PermitLevels::new();
+        let permit_levels = Vec::new();
         let permits = Vec::new();
         Self {
             decided_by,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use http::HeaderValue;
 
 use crate::algorithm::level::Level;
-use crate::decide::decision::{DecidedBy, Decision, PermitLevels};
+use crate::decide::decision::{DecidedBy, Decision};
 use crate::decide::limiter::Limiter;
 use crate::decide::settlement::Reservation;
 use crate::limit::algorithm::QuotaError;
@@ -294,7 +294,7 @@ impl RuleSet {
             reset_after_us: retry_after_us,
         };
         let levels = pending.checks.tokens.iter().map(|_| level).collect();
-        let permit_levels = PermitLevels::from_elem(level, pending.checks.permits.len());
+        let permit_levels = vec![level; pending.checks.permits.len()];
         Decision {
             permit_levels,
             ..Decision::new(DecidedBy::Local, false, 0, levels)

@@ -12,7 +12,6 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use http::{HeaderMap, HeaderName, StatusCode};
 use parking_lot::Mutex;
-use smallvec::SmallVec;
 
 /// Most interim responses that are read for one request. An upstream that sends more never answers.
 pub const MOST_READ: u16 = 1000;
@@ -40,7 +39,7 @@ pub struct InterimSlot {
 #[derive(Debug, Default)]
 struct HeldResponses {
     /// The names of fields that the client does not get.
-    withheld: SmallVec<[Arc<[HeaderName]>; 2]>,
+    withheld: Option<Arc<[HeaderName]>>,
     /// A box, since few requests have interim responses: the others do not carry the room for them.
     responses: Option<Box<InterimResponses>>,
 }
@@ -57,14 +56,18 @@ struct InterimResponses {
 impl InterimSlot {
     /// Keeps fields of the responses to come from the client.
     pub fn withhold(&self, names: Arc<[HeaderName]>) {
-        self.held.lock().withheld.push(names);
+        let mut held = self.held.lock();
+        held.withheld = Some(match held.withheld.take() {
+            None => names,
+            Some(known) => known.iter().chain(&*names).cloned().collect(),
+        });
     }
 
     /// Leaves a response for the codec. Must be called from within the handler, which the codec
     /// polls.
     pub fn push(&self, status: StatusCode, mut headers: HeaderMap) {
         let mut held = self.held.lock();
-        for name in held.withheld.iter().flat_map(|names| &**names) {
+        for name in held.withheld.iter().flat_map(|names| names.iter()) {
             headers.remove(name);
         }
         let responses = held.responses.get_or_insert_default();
