@@ -163,7 +163,7 @@ def latency(stage, peer, options, result):
     result["latency"] = [row for row in result["latency"] if row["peer"] != peer.name]
     for row in further.latency(stage, peer, options):
         result["latency"].append(row)
-        told = ", ".join(f"{name[:-3]} {row[name][0]:.2f}" for name in report.LATENCIES)
+        told = ", ".join(f"{name[:-3]} {row[name][0]:.2f}" for name in load.LATENCIES)
         progress(f"latency     {peer.name:16} Redis {row['away_ms']} ms away, {row['connections']} connections: {told} ms")
 
 

@@ -50,18 +50,19 @@ def latency(stage, peer, options):
                     rate = most.requests / most.seconds / 2
                     limited = paced(stage, options, port, rate, connections)
                 with stage.peer(peer, FORWARD) as (_, port):
+                    load.flat_out(port, 1, connections)
                     plain = paced(stage, options, port, rate, connections)
                 yield {
                     "peer": peer.name,
                     "away_ms": away_ms,
                     "connections": connections,
                     "per_second": rate,
-                    **{name: [getattr(limited, name), getattr(plain, name)] for name in ("p50_ms", "p99_ms", "p999_ms")},
+                    **{name: [getattr(limited, name), getattr(plain, name)] for name in load.LATENCIES},
                 }
 
 
 def paced(stage, options, port, rate, connections):
-    load.flat_out(port, 1, connections)
+    """At that rate, for long enough that one in a thousand tells something."""
     options.spare.wait_until_quiet()
     seconds = min(20, max(options.seconds, round(ENOUGH / rate)))
     sent = load.at_rate(port, seconds, rate, stage.dir, connections)

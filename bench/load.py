@@ -20,6 +20,10 @@ from service import Failed
 SCRIPT = pathlib.Path(__file__).with_name("wrk.lua")
 
 
+# Of a load: the median, one in a hundred, one in a thousand.
+LATENCIES = ("p50_ms", "p99_ms", "p999_ms")
+
+
 @dataclass
 class Load:
     requests: int

@@ -6,6 +6,7 @@ slows both.
 
 from statistics import median
 
+from load import LATENCIES
 from scenarios import NAMES, OURS, TARGETS, TRANSFER_MOST
 
 HEAD = {
@@ -17,8 +18,6 @@ HEAD = {
     "calls": ("Redis calls/request", 2),
     "foreign": ("others' CPU", 2),
 }
-
-LATENCIES = ("p50_ms", "p99_ms", "p999_ms")
 
 
 def render(result):

@@ -196,6 +196,7 @@ impl Gateway {
     /// Waits until it has ended by itself, and all that it wrote is read.
     pub fn wait(&mut self) -> ExitStatus {
         let status = eventually("the gateway ends", || self.child.try_wait().unwrap());
+        // Those who follow its output have the log, too, until that ends.
         eventually("its log ends", || {
             (Arc::strong_count(&self.log) == 1).then_some(())
         });

@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
@@ -14,17 +13,10 @@ use tollgate_limiter::limit::key::CallerIdentity;
 /// The SHA-256 of a credential.
 pub type CredentialHash = [u8; 32];
 
-/// Values by the hash of a credential.
-pub type ByCredential<T> = HashMap<CredentialHash, T, BuildHasherDefault<BeginningOfHash>>;
-
-/// Takes the beginning of a hash for its place in a table: nobody can choose it for a credential
-/// that gets into one.
-#[derive(Default)]
-pub struct BeginningOfHash(u64);
-
-/// Clients by the hash of their key. A client may have several.
+/// Clients by the hash of their key. A client may have several. The table hashes these hashes with
+/// a seed: owners of applications write them, and could choose ones that meet in a table.
 #[derive(Default, PartialEq, Eq)]
-pub struct ApiKeyTable(ByCredential<Arc<CallerIdentity>>);
+pub struct ApiKeyTable(HashMap<CredentialHash, Arc<CallerIdentity>>);
 
 /// The API keys of policies: each route takes those of its application, and has no others to look
 /// in.
@@ -42,21 +34,6 @@ impl RouteKeys {
 
     pub fn add(&mut self, route: String, keys: Arc<ApiKeyTable>) {
         self.by_route.insert(route, keys);
-    }
-}
-
-impl Hasher for BeginningOfHash {
-    fn write(&mut self, hash: &[u8]) {
-        self.0 = hash
-            .first_chunk()
-            .map_or(0, |first| u64::from_ne_bytes(*first));
-    }
-
-    /// The length is always the same, and says nothing.
-    fn write_usize(&mut self, _: usize) {}
-
-    fn finish(&self) -> u64 {
-        self.0
     }
 }
 

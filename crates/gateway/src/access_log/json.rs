@@ -1,6 +1,6 @@
 //! A line as a JSON object. Fields without a value are left out.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use http::Version;
 
@@ -26,9 +26,7 @@ struct ObjectWriter<'a> {
 
 /// Writes `line`.
 pub fn write(line: &LoggedLine<'_>, text: &mut Vec<u8>) {
-    let mut object = ObjectWriter::begin(text);
-    CalendarTime::new(line.time).write_iso(object.text);
-    object.text.push(b'"');
+    let mut object = ObjectWriter::begin(text, line.time);
     write_request(&mut object, line.request);
     write_answer(&mut object, line);
     write_way(&mut object, line);
@@ -112,9 +110,11 @@ fn write_way(object: &mut ObjectWriter<'_>, line: &LoggedLine<'_>) {
 }
 
 impl<'a> ObjectWriter<'a> {
-    /// The object, up to the time.
-    fn begin(text: &'a mut Vec<u8>) -> Self {
+    /// The object, with the time as its first member.
+    fn begin(text: &'a mut Vec<u8>, time: SystemTime) -> Self {
         text.extend_from_slice(br#"{"time":""#);
+        CalendarTime::new(time).write_iso(text);
+        text.push(b'"');
         Self { text }
     }
 

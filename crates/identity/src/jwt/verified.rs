@@ -3,12 +3,13 @@
 //! Guarantees bounds on their number and on the room that their claims take, and that no token is
 //! good beyond its end or the keys that verified it. No operation looks at more than one entry.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tollgate_limiter::limit::key::CallerIdentity;
 
-use crate::key_table::{ByCredential, CredentialHash};
+use crate::key_table::CredentialHash;
 
 /// Locks that workers share.
 const SHARDS: usize = 16;
@@ -26,8 +27,8 @@ pub struct VerifiedTokens {
 /// Tokens of a shard. When the newer ones are many, the older ones are forgotten at once.
 #[derive(Default)]
 struct TokenGenerations {
-    newer: ByCredential<VerifiedToken>,
-    older: ByCredential<VerifiedToken>,
+    newer: HashMap<CredentialHash, VerifiedToken>,
+    older: HashMap<CredentialHash, VerifiedToken>,
     /// Bytes of claims of the newer ones.
     claims: usize,
 }
@@ -94,7 +95,7 @@ impl VerifiedTokens {
 
 impl TokenGenerations {
     /// Returns the tokens that are forgotten.
-    fn rotate(&mut self) -> ByCredential<VerifiedToken> {
+    fn rotate(&mut self) -> HashMap<CredentialHash, VerifiedToken> {
         self.claims = 0;
         let newer = std::mem::take(&mut self.newer);
         std::mem::replace(&mut self.older, newer)

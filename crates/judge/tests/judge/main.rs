@@ -20,11 +20,12 @@ use tollgate_judge as torture;
 use tollgate_judge::plan::{Counting, LoadPattern};
 use tollgate_judge::report::RunReport;
 use tollgate_judge::{Backing, Case, RunPlan, Scenario, TestedLimit};
+use tollgate_limiter::clock;
 use tollgate_limiter::limit::algorithm::Rate;
 use tollgate_limiter::limit::definition::Consistency;
 use tollgate_limiter::store::Store;
 use tollgate_limiter::store::redis::spec::RedisSpec;
-use tollgate_testing::answer_of;
+use tollgate_testing::PATIENCE;
 use tollgate_testing::redis::RedisServer;
 
 fn plan(nodes: u32, millis: u64) -> RunPlan {
@@ -113,7 +114,14 @@ fn with_faults(run: impl Fn() -> RunReport) -> RunReport {
 
 /// The first report of runs for which `is_it` holds.
 fn found(run: impl Fn() -> RunReport, is_it: impl Fn(&RunReport) -> bool) -> RunReport {
-    answer_of("a run finds it out", || Some(run()).filter(&is_it))
+    let started = clock::now();
+    loop {
+        let report = run();
+        if is_it(&report) {
+            return report;
+        }
+        assert!(started.elapsed() < PATIENCE, "{report:#?}");
+    }
 }
 
 #[test]

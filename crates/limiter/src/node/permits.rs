@@ -276,7 +276,8 @@ impl PermitTable {
         self.hasher.hash_one(key.as_bytes())
     }
 
-    /// The keys under the lock of those with this hash. Tables go by its first and last bits.
+    /// The keys under the lock of those with this hash, which is chosen by its middle: their table
+    /// places them by its ends.
     fn lock(&self, hash: u64) -> MutexGuard<'_, PermitShard> {
         self.shards[(hash >> 32) as usize % SHARDS].lock()
     }

@@ -9,10 +9,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
-use tollgate_limiter::clock;
+use tokio::task::{JoinSet, spawn_blocking};
+use tollgate_limiter::clock::{self, Instant};
 
-use crate::pace::pause_until;
+use crate::pace::pause;
 
 pub struct DelayingProxy {
     pub address: SocketAddr,
@@ -106,11 +106,19 @@ async fn pass_on(
     };
     let write = async move {
         while let Some((due, piece)) = delayed.recv().await {
-            pause_until(due).await;
+            take_until(due).await;
             if to.write_all(&piece).await.is_err() {
                 return;
             }
         }
     };
     tokio::join!(read, write);
+}
+
+/// Takes until `due`. Timers are no finer than a millisecond, and a thread's sleep is.
+async fn take_until(due: Instant) {
+    let left = due.saturating_duration_since(clock::now());
+    if !left.is_zero() {
+        spawn_blocking(move || pause(left)).await.unwrap();
+    }
 }

@@ -56,6 +56,9 @@ struct InterimResponses {
 impl InterimSlot {
     /// Keeps fields of the responses to come from the client.
     pub fn withhold(&self, names: Arc<[HeaderName]>) {
+        if names.is_empty() {
+            return;
+        }
         let mut held = self.held.lock();
         held.withheld = Some(match held.withheld.take() {
             None => names,

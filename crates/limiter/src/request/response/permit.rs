@@ -125,7 +125,7 @@ impl Permit {
         if !permits.is_empty() {
             let held = &mut self.0.get_or_insert_default().permits;
             if held.is_empty() {
-                // In the room that they have.
+                // Nearly always, and without another list.
                 *held = permits;
             } else {
                 held.extend(permits);
